@@ -28,6 +28,7 @@ PACKAGES = CONNECTORS | {"forkpoint_spark_checkpoints": "spark-checkpoints"}
 _EXTRAS = PACKAGES | {
     "fastapi": "server",
     "duckdb": "sql",
+    "sqlglot": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",
     "hdfs_native": "hdfs",

@@ -38,7 +38,8 @@ def state_id(uid: str, name: str) -> int:
 
 class StateInfo(Record, frozen=True, kw_only=True):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None if the state has no such part.
-    `fingerprint` changes with the meaning of a window or aggregate. `version` and `key_version`: of its values and keys, starting
+    `fingerprint` changes with the meaning of a window or aggregate. `definition`: of a query's state, the query (see
+    forkpoint.relational.definition), with which the state is compared to that of a changed query. `version` and `key_version`: of its values and keys, starting
     at 1 and incremented by each migration. `canonical_keys`: whether its keys, and those of its maps, are saved in their key form
     (see types/keys.py); None if every key has only one form, and for state of releases without a key form. `renames_recorded`:
     whether the types have the former names of fields; those of earlier releases do not. `pickles`: whether its values may hold
@@ -58,6 +59,7 @@ class StateInfo(Record, frozen=True, kw_only=True):
     canonical_keys: Literal[True] | None = None
     renames_recorded: bool = False
     pickles: Literal[True] | None = None
+    definition: Any = None
 
     @staticmethod
     def of(
@@ -72,6 +74,7 @@ class StateInfo(Record, frozen=True, kw_only=True):
         *,
         version: int = 1,
         key_version: int = 1,
+        definition: Any = None,
     ) -> StateInfo:
         """The state with this operator, name and types, as this release saves it."""
         from forkpoint.types.keys import has_many_forms
@@ -94,6 +97,7 @@ class StateInfo(Record, frozen=True, kw_only=True):
             canonical_keys=True if any(t is not None and has_many_forms(t) for t in keys) else None,
             renames_recorded=True,
             pickles=True if pickled else None,
+            definition=definition,
         )
 
     def named(self, uid: str, name: str) -> StateInfo:

@@ -30,7 +30,7 @@ COMMANDS = {
     "savepoints": "savepoints.savepoints",
     "show": "savepoints.show",
     "state": "state.state",
-    "sql": "state.sql_",
+    "sql": "sql.sql_",
     "diff": "state.diff_",
     "edit": "savepoints.edit",
     "dispose": "savepoints.dispose",

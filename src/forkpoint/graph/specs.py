@@ -31,13 +31,22 @@ class DeclaredState:
     ttl_ms: int | None = None
     fingerprint: str | None = None
     keyed: bool = True
+    definition: Any = None
 
     @staticmethod
     def of(descriptor: StateDescriptor) -> DeclaredState:
         """The keyed state that a descriptor declares."""
         namespace = descriptor.key_type if isinstance(descriptor, MapStateDescriptor) else None
         ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
-        return DeclaredState(descriptor.name, descriptor.kind, descriptor.value_type, namespace, ttl_ms, descriptor.fingerprint)
+        return DeclaredState(
+            descriptor.name,
+            descriptor.kind,
+            descriptor.value_type,
+            namespace,
+            ttl_ms,
+            descriptor.fingerprint,
+            definition=descriptor.definition,
+        )
 
 
 @dataclass(frozen=True)

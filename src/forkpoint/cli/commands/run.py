@@ -135,43 +135,52 @@ until_option = click.option(
 )
 
 
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that run a job from its program."""
+    for option in (
+        click.option(
+            "--force",
+            is_flag=True,
+            help="Start even if another run has led the job since this command was given; its output since may be repeated.",
+        ),
+        schedule_options,
+        autoscale_option,
+        until_option,
+        click.option(
+            "--claim-mode",
+            type=click.Choice(["no-claim", "claim"]),
+            default="no-claim",
+            show_default=True,
+            help="Whether the run takes ownership of the savepoint.",
+        ),
+        click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job."),
+        click.option(
+            "--standby",
+            is_flag=True,
+            help="Stand by, and take over when the driver of the job's leader dies. Without a leader, lead the job at once.",
+        ),
+        click.option(
+            "--allow-drained",
+            is_flag=True,
+            help="Resume from the newest checkpoint even if the job was stopped with a drain; new elements may be late.",
+        ),
+        start_options,
+        click.option(
+            "-s",
+            "--savepoint",
+            metavar="SAVEPOINT|latest|none",
+            type=RESTORED,
+            help="Start from this savepoint (path, URL, id or label), from the job's latest, or with empty state. [default: from "
+            "the job's newest checkpoint, if it has one]",
+        ),
+        detached_option,
+    ):
+        command = option(command)
+    return command
+
+
 @click.command(cls=RunCommand)
-@detached_option
-@click.option(
-    "-s",
-    "--savepoint",
-    metavar="SAVEPOINT|latest|none",
-    type=RESTORED,
-    help="Start from this savepoint (path, URL, id or label), from the job's latest, or with empty state. [default: from the "
-    "job's newest checkpoint, if it has one]",
-)
-@start_options
-@click.option(
-    "--allow-drained",
-    is_flag=True,
-    help="Resume from the newest checkpoint even if the job was stopped with a drain; new elements may be late.",
-)
-@click.option(
-    "--standby",
-    is_flag=True,
-    help="Stand by, and take over when the driver of the job's leader dies. Without a leader, lead the job at once.",
-)
-@click.option("--name", metavar="JOB", help="Override the program's job name; with -s, this forks the job.")
-@click.option(
-    "--claim-mode",
-    type=click.Choice(["no-claim", "claim"]),
-    default="no-claim",
-    show_default=True,
-    help="Whether the run takes ownership of the savepoint.",
-)
-@until_option
-@autoscale_option
-@schedule_options
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Start even if another run has led the job since this command was given; its output since may be repeated.",
-)
+@run_options
 @click.option("--driver-report-fd", "report_fd", type=int, hidden=True)
 @click.option("--while-open", type=int, hidden=True)
 @click.option("--driver-log", "log", hidden=True)

@@ -1,4 +1,4 @@
-"""Commands that read saved state: state ls, get, query; sql; and diff."""
+"""Commands that read saved state: state ls, get, query; and diff."""
 
 from __future__ import annotations
 
@@ -95,18 +95,6 @@ def get(savepoint: str, uid: str, state: str, key: str | None, named: str | None
 @click.argument("sql")
 def query(savepoint: str, sql: str) -> None:
     """Run a SELECT over SAVEPOINT or JOB, in DuckDB's dialect: each state is a view "uid"."state", timers are "uid"."timers"."""
-    _query(savepoint, sql)
-
-
-@click.command("sql", cls=Command)
-@click.argument("savepoint", metavar="JOB|SAVEPOINT", type=JOB_OR_SAVEPOINT)
-@click.argument("sql")
-def sql_(savepoint: str, sql: str) -> None:
-    """Run a SELECT over the state of JOB at its last committed epoch, or over SAVEPOINT: the same as `state query`."""
-    _query(savepoint, sql)
-
-
-def _query(savepoint: str, sql: str) -> None:
     settings = current()
     found = operations.query(savepoint, sql, state_root=settings.given_root)
     table, rows = found.table, rows_of(found.table)

@@ -73,7 +73,8 @@ class Succession:
                 continue
             if manifest is None or self._layout is None or self._layout.parallelism != manifest.parallelism:
                 return Led(manifest, None)
-            return Led(manifest, replace(self._layout, known_states={state.sid: state for state in manifest.states}))
+            states = {state.sid: state for state in manifest.states}
+            return Led(manifest, replace(self._layout, known_states=states, restored_from=manifest.epoch))
 
     def _wait(self) -> Over | TakeOver | None:
         history = self.restorer.history

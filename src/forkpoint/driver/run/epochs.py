@@ -103,8 +103,9 @@ class EpochRunner:
         self._one_by_one: set[str] = set()
         self._with_outputs: set[str] = set()
         self._with_mutable_outputs: set[str] = set()
+        at_once = any(s.kind == "timers-processing" for s in manifest.states) or _changes_results(graph, manifest)
         self.progress = Progress(
-            next_timer_ms=0 if any(s.kind == "timers-processing" for s in manifest.states) else None,
+            next_timer_ms=0 if at_once else None,
             in_flight=int(graph.loops),
             since_snapshot=chains(manifest),
             amounts=JobAmounts(saved(manifest)),
@@ -375,6 +376,13 @@ class EpochRunner:
 
 def _native(manifest: Manifest) -> dict[str, Any]:
     return {uid: p.position for uid, p in manifest.sources.items() if p.kind == "native"}
+
+
+def _changes_results(graph: JobGraph, manifest: Manifest) -> bool:
+    """Whether a query has changed since the manifest, so that the first epoch has output even without input."""
+    saved = {(state.uid, state.name): state.definition for state in manifest.states if state.definition is not None}
+    declared = ((operator.uid, state) for operator in graph.operators for state in operator.spec.states())
+    return any(saved.get((uid, state.name), state.definition) != state.definition for uid, state in declared)
 
 
 def _bound(graph: JobGraph, until: Until | None, manifest: Manifest, max_rows: int | None) -> Bound:

@@ -64,6 +64,7 @@ class Layouts:
             parameters=dict(options.parameters),
             periodic_watermarks=options.auto_watermark_interval_ms > 0,
             known_states={state.sid: state for state in manifest.states},
+            restored_from=manifest.epoch,
             inline_bytes=min(JobSpec.inline_bytes, INLINE_BYTES // parallelism),
             program=this_program(options.allow_pickle),
         )

@@ -110,7 +110,8 @@ class Rescaling:
             after.epoch - current.reached,
             time.monotonic() - began,
         )
-        return Switched(after, replace(current.spec, known_states={state.sid: state for state in after.states}))
+        states = {state.sid: state for state in after.states}
+        return Switched(after, replace(current.spec, known_states=states, restored_from=after.epoch))
 
     def interrupt(self) -> RescaleRequest | None:
         """Give up the preparation because the attempt has failed; returns the request, to begin again."""

@@ -84,4 +84,5 @@ def _state(operator: Operator, state: DeclaredState) -> StateInfo:
         fingerprint=state.fingerprint,
         version=operator.migrations.version(state.name),
         key_version=operator.migrations.key_version if state.keyed else 1,
+        definition=state.definition,
     )

@@ -42,6 +42,7 @@ class StateDescriptor(State, Generic[S_co]):
         self.value_type: TypeInformation = type_of(value_type)
         self.ttl: StateTtlConfig | None = None
         self.fingerprint: str | None = None  # the meaning of saved values, for states of built-in functions
+        self.definition: Any = None  # of a query's state: see StateInfo
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig | timedelta) -> Self:
         """Make entries expire, and return the descriptor. A timedelta counts from the last write, in processing time."""

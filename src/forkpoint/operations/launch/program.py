@@ -1,4 +1,4 @@
-"""Runs a program's file as ``python`` would: as ``__main__``, with its arguments and path."""
+"""Runs a program's file: SQL as a script, Python as ``python`` would, as ``__main__``, with its arguments and path."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def run_program(program: Source) -> None:
     the module by name while its jobs run.
     """
     place = program.place
+    if place.endswith(".sql"):
+        from forkpoint.table.script import run_script
+
+        run_script(program.text, place)
+        return
     # Tracebacks then show the lines that ran, even if the file has changed since.
     lines = program.text.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[place] = (len(program.text), None, lines, place)

@@ -77,6 +77,8 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
 
 
 def _codes(column: pa.Array) -> Longs:
+    if column.null_count:
+        return _dense(column)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(numbers(column)).astype(np.int64, copy=False)
     if pa.types.is_floating(column.type) or pa.types.is_temporal(column.type):
@@ -91,7 +93,7 @@ def _span(codes: Longs) -> int:
 
 
 def _dense(column: pa.Array) -> Longs:
-    return np.asarray(numbers(column.dictionary_encode().indices)).astype(np.int64)
+    return np.asarray(numbers(column.dictionary_encode("encode").indices)).astype(np.int64)
 
 
 def combined(codes: Longs, minor: Longs) -> tuple[Longs, int]:
@@ -116,7 +118,7 @@ class KeySet:
     @cached_property
     def encoded(self) -> pa.BinaryArray:
         kind = _number_kind(self.column.type)
-        if kind is not None:
+        if kind is not None and not self.column.null_count:
             return encode_numbers((kind,), [numbers(self.column)], len(self.column))
         return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
 

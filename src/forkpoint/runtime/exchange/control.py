@@ -23,7 +23,7 @@ class JobSpec:
     """The constants of a run, shipped to every worker once.
 
     ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states, by
-    sid. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for inclusion in the manifest instead
+    sid, of epoch ``restored_from``. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for inclusion in the manifest instead
     of a file. ``several_processes``: whether a host runs its subtasks in several processes, any subtask in any process.
     ``program``: the program that defines the values.
     """
@@ -43,6 +43,7 @@ class JobSpec:
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)
     program: Program = field(default_factory=Program)
+    restored_from: int = 0
 
     @property
     def run_id(self) -> str:

@@ -39,7 +39,7 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
     if not key.columns:
         return pa.repeat(pa.scalar(key.selector(None), key.key_type.arrow_type), batch.size)
     column = batch.table.column(key.columns[0])
-    if column.null_count:
+    if column.null_count and not key.key_type.nullable:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
     return canonical_column(column, key.key_type)
 

@@ -29,7 +29,7 @@ class Epoch:
     ``on_watermark_read`` is called when a function reads a watermark that may be behind. ``fires_all``: all processing-time
     timers fire at the end of the epoch, due or not. ``one_by_one``: the operator takes its outputs one by one, because some were
     mutable. ``trusted``: the operator had outputs in an earlier epoch of this run, all immutable. ``first``: the event time of
-    the first of two inputs, if it has watermarks.
+    the first of two inputs, if it has watermarks. ``restored``: the first epoch on restored state.
     """
 
     id: int
@@ -41,6 +41,7 @@ class Epoch:
     one_by_one: bool = False
     trusted: bool = False
     first: EventTime | None = None
+    restored: bool = False
 
 
 @dataclass

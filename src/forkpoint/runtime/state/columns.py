@@ -36,12 +36,16 @@ class ValueColumns(BatchState):
         self._backend, self.name, self.type = backend, descriptor.name, descriptor.value_type
         self._sid = backend.sid(descriptor.name)
         self._codec = Codec(descriptor.value_type)
-        backend.record(descriptor.kind, descriptor.name, descriptor.value_type)
+        backend.record(descriptor.kind, descriptor.name, descriptor.value_type, definition=descriptor.definition)
         self._names: list[bytes] | None = None
         self._keys: KeySet | None = None
 
     def begin(self, keys: KeySet) -> None:
         self._keys, self._names = keys, None
+
+    def decoded(self, raw: Sequence[bytes]) -> list[pa.Array]:
+        """Stored entries as columns."""
+        return self._codec.columns(raw)
 
     def _load(self) -> None:
         assert self._keys is not None

@@ -129,8 +129,9 @@ class KeyedBackend:
         namespace: TypeInformation | None = None,
         ttl_ms: int | None = None,
         fingerprint: str | None = None,
+        definition: Any = None,
     ) -> None:
-        record = StateInfo.of(self.uid, name, kind, self.key_type, value, namespace, ttl_ms, fingerprint)
+        record = StateInfo.of(self.uid, name, kind, self.key_type, value, namespace, ttl_ms, fingerprint, definition=definition)
         check_known(record, self._known.get(record.sid))
         self.records.append(record)
 

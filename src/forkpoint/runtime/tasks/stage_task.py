@@ -111,6 +111,7 @@ class StageTask(Task):
             one_by_one=uid in context.one_by_one,
             trusted=uid in context.trusted,
             first=watermarks.first.get(operator.id) if self.spec.periodic_watermarks else None,
+            restored=context.committed == self.spec.restored_from,
         )
 
     # -- in

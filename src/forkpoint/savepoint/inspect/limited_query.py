@@ -66,7 +66,7 @@ def run_within(limits: QueryLimits, sql: str, views: Sequence[View], scratch: Pa
 
 
 def _too_much(what: str) -> str:
-    return f"the query {what}, and was stopped; ask for less, or run it with `forkpoint sql`, which has no limits"
+    return f"the query {what}, and was stopped; ask for less, or run it with `forkpoint state query`, which has no limits"
 
 
 def _main() -> None:

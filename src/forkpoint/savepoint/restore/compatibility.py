@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -54,6 +54,13 @@ class Verdict(Conversion):
 
 def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | None = None) -> Verdict:
     """Whether a saved state can become the declared one. ``program``: the operator that has it."""
+    note = ""
+    if saved.definition is not None or wanted.definition is not None:
+        from forkpoint.relational.definition import compare
+
+        refused, note = compare(saved.definition, wanted.definition)
+        if refused:
+            return Verdict(False, refused)
     migrations = Migrations() if program is None else program.migrations
     # Key migrations apply to keyed state only.
     keys = () if wanted.key_type is None else chain(migrations.keys, saved.key_version, "keys")
@@ -82,8 +89,10 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
         found = _evolution(saved, wanted, program)
         if isinstance(found, Verdict):
             return found
-        step, dropped = found.step, found.dropped
-        notes += found.changes
+        step = found.step
+        # A query does without what its result no longer needs.
+        dropped = found.dropped if wanted.definition is None else ()
+        notes += [note] if note else found.changes if wanted.definition is None else []
     if saved.ttl_ms is None and wanted.ttl_ms is not None:
         notes.append("now has a time to live: entries begin to age with this run")
     elif saved.ttl_ms is not None and wanted.ttl_ms is None:
@@ -99,6 +108,19 @@ _ANY = Types.ANY().describe()
 
 def _same_key(key: Any) -> Any:
     return key
+
+
+def restored_as(saved: StateInfo, wanted: StateInfo) -> StateInfo:
+    """The declared state as a restore writes it.
+
+    The state of a changed query still has all that the old query needs, until the first epoch has emitted the difference.
+    """
+    if saved.definition is None or wanted.definition is None or saved.definition == wanted.definition:
+        return wanted
+    old, new = cast("dict[str, Any]", saved.value_type), cast("dict[str, Any]", wanted.value_type)
+    names = {field["name"] for field in new["fields"]}
+    fields = [*new["fields"], *(field for field in old["fields"] if field["name"] not in names)]
+    return wanted.replace(value_type={**new, "fields": fields})
 
 
 def chain(functions: Mapping[int, Migration], version: int, what: str) -> tuple[Migration, ...] | str:
@@ -133,7 +155,7 @@ def _evolution(saved: StateInfo, wanted: StateInfo, program: ProgramOperator | N
         return Evolution(SAME, ())
     if saved.value_type is None or wanted.value_type is None:
         return _type_changed("value", saved.value_type, wanted.value_type)
-    declared = None if program is None else program.value_types.get(wanted.name)
+    declared = None if program is None or wanted.definition is not None else program.value_types.get(wanted.name)
     old: Any = saved.value_type
     new: Any = wanted.value_type
     found = evolve(old, declared or from_description(new), renames_recorded=saved.renames_recorded)

@@ -13,7 +13,7 @@ from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
-from forkpoint.savepoint.restore.compatibility import ProgramOperator, Verdict, compare_state
+from forkpoint.savepoint.restore.compatibility import ProgramOperator, Verdict, compare_state, restored_as
 from forkpoint.savepoint.restore.evolution import Conversion
 from forkpoint.types import TypeInformation
 
@@ -179,12 +179,14 @@ class _Planner:
         operator = self.program.get(uid)
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
+            wanted = restored_as(state, wanted)
             verdict = compare_state(state, wanted, operator)
             if verdict.dropped and not (self.allow_non_restored or self._is_empty(state)):
                 return "refused", (
                     f"its values would lose {', '.join(verdict.dropped)}; to drop them, use --allow-non-restored-state"
                 )
             if verdict.fits:
+                wanted = wanted if wanted.definition is None else wanted.replace(definition=state.definition)
                 self._map(state, wanted, verdict, None if operator is None else operator.value_types.get(state.name))
             outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
             return outcome, verdict.why

@@ -1,0 +1,173 @@
+"""SQL's aggregate functions: their types, the accumulators that they need, and their results.
+
+Accumulators are the columns of a group's state, named for people: ``count``, ``sum_v``. Calls share them: ``AVG(v)`` needs what
+``SUM(v)`` has. All but ``MIN`` and ``MAX`` can also take back a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.errors import JobFailed
+from forkpoint.relational.expressions import Call, Column, Expression, Literal as LiteralExpression
+from forkpoint.relational.plan import AggregateCall
+from forkpoint.relational.types import BIGINT, SqlType
+
+Kind = Literal["count", "sum", "min", "max"]
+Longs = npt.NDArray[np.int64]
+_NEVER_NULL = BIGINT.with_null(False)
+
+
+def _of_argument(argument: SqlType | None) -> SqlType | str:
+    return "takes an argument" if argument is None else argument.with_null()
+
+
+def _number(argument: SqlType | None) -> SqlType | str:
+    if argument is None or not argument.is_number:
+        return f"takes a number, not {'*' if argument is None else argument.name}"
+    return argument.with_null()
+
+
+AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
+    "COUNT": lambda argument: _NEVER_NULL,
+    "SUM": _number,
+    "AVG": _number,
+    "MIN": _of_argument,
+    "MAX": _of_argument,
+}
+"""The type of each function's result for its argument (None: ``*``); a text says why there is none."""
+
+NOT_RETRACTABLE = frozenset({"MIN", "MAX"})
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A column of the state. ``input``: the expression that it accumulates; None for the number of rows."""
+
+    name: str
+    kind: Kind
+    input: Expression | None
+    type: SqlType
+
+
+ROWS = Accumulator("count", "count", None, _NEVER_NULL)
+"""Each group has it: without rows there is no group."""
+
+
+def accumulators_of(calls: Sequence[AggregateCall]) -> tuple[Accumulator, ...]:
+    """All accumulators that the calls need, the number of rows first, the others by name."""
+    found = {needed.name: needed for call in calls for needed in needs(call)}
+    found.pop(ROWS.name, None)
+    return (ROWS, *(found[name] for name in sorted(found)))
+
+
+def needs(call: AggregateCall) -> list[Accumulator]:
+    """The accumulators of one call."""
+    found = [_count(call)]
+    if call.function in ("SUM", "AVG"):
+        assert call.argument is not None
+        real = call.argument.type.name in ("FLOAT", "DOUBLE")
+        found.append(_accumulator("sum", call, SqlType("DOUBLE" if real else "BIGINT", nullable=False)))
+    elif call.function in ("MIN", "MAX"):
+        assert call.argument is not None
+        found = [_accumulator("min" if call.function == "MIN" else "max", call, call.argument.type.with_null())]
+    return found
+
+
+def _count(call: AggregateCall) -> Accumulator:
+    if call.condition is None and (call.argument is None or not call.argument.type.nullable):
+        return ROWS
+    return _accumulator("count", call, _NEVER_NULL)
+
+
+def _accumulator(kind: Kind, call: AggregateCall, of: SqlType) -> Accumulator:
+    argument = LiteralExpression(True, SqlType("BOOLEAN", nullable=False)) if call.argument is None else call.argument
+    if call.condition is None:
+        return Accumulator(f"{kind}_{readable_name(argument)}", kind, argument, of)
+    null = LiteralExpression(None, SqlType("NULL"))
+    masked = Call("CASE", (call.condition, argument, null), argument.type.with_null())
+    return Accumulator(f"{kind}_{readable_name(masked)}", kind, masked, of)
+
+
+def readable_name(expression: Expression) -> str:
+    """A name for a column of state: the column's own name, or words of the expression with a digest of its text."""
+    text = str(expression)
+    if isinstance(expression, Column) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        return text
+    words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]
+    return f"{words}_{blake2b(text.encode(), digest_size=3).hexdigest()}"
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def accumulated(
+    accumulator: Accumulator, values: pa.Array | None, weights: Longs | None, starts: Longs, saved: pa.Array
+) -> pa.Array:
+    """The accumulator of each group with its rows added, or taken back where the weight is negative.
+
+    ``values``, ``weights`` (None: all 1): one entry per row, group i has the rows from ``starts[i]`` to ``starts[i + 1]``.
+    ``saved``: one entry per group, null for a new one.
+    """
+    size = int(starts[-1])
+    if accumulator.kind in ("min", "max"):
+        assert values is not None
+        return _extreme(accumulator.kind, values, starts, saved)
+    before = saved.fill_null(0).to_numpy(zero_copy_only=False)
+    ones = np.ones(size, np.int64) if weights is None else weights
+    if accumulator.kind == "count":
+        present = ones if values is None else ones * values.is_valid().to_numpy(zero_copy_only=False)
+        return pa.array(before + np.add.reduceat(present, starts[:-1]), pa.int64())
+    assert values is not None
+    if accumulator.type.name == "DOUBLE":
+        numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        groups = np.repeat(np.arange(len(before)), np.diff(starts))
+        # bincount adds one by one, in order, so that the result does not depend on where an epoch ends.
+        rows = numbers if weights is None else numbers * weights
+        sums = np.bincount(np.append(np.arange(len(before)), groups), np.append(before, rows), len(before))
+        return pa.array(sums, pa.float64())
+    numbers = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    _check_bounds(accumulator, numbers, ones, starts, before)
+    return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
+
+
+def _check_bounds(accumulator: Accumulator, numbers: Longs, weights: Longs, starts: Longs, before: Longs) -> None:
+    """Raise JobFailed if a sum leaves 64 bits."""
+    estimate = np.add.reduceat(np.abs(numbers.astype(np.float64) * weights), starts[:-1]) + np.abs(before.astype(np.float64))
+    for group in np.flatnonzero(estimate >= 2.0**62).tolist():
+        rows = slice(starts[group], starts[group + 1])
+        exact = int(before[group]) + sum(map(int.__mul__, numbers[rows].tolist(), weights[rows].tolist()))
+        if not -(2**63) <= exact < 2**63:
+            raise JobFailed(f"SUM({accumulator.input}) is {exact}, which exceeds BIGINT; CAST the argument AS DOUBLE")
+
+
+def _extreme(kind: Kind, values: pa.Array, starts: Longs, saved: pa.Array) -> pa.Array:
+    groups = pa.array(np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+    found = pa.table({"group": groups, "value": values}).group_by("group", use_threads=False).aggregate([("value", kind)])
+    new = found.sort_by("group").column(f"value_{kind}").combine_chunks().cast(saved.type)
+    return (pc.min_element_wise if kind == "min" else pc.max_element_wise)(saved, new, skip_nulls=True)
+
+
+def result(call: AggregateCall, state: Mapping[str, pa.Array]) -> pa.Array:
+    """The call's results, from the accumulators by name."""
+    found = [state[needed.name] for needed in needs(call)]
+    arrow = call.type.arrow_type
+    if call.function in ("COUNT", "MIN", "MAX"):
+        return found[0].cast(arrow)
+    count, total = found
+    empty = pc.equal(count, 0)
+    counted = pc.if_else(empty, 1, count)
+    number = total if call.function == "SUM" else pc.divide(total, counted.cast(total.type))
+    try:
+        return pc.if_else(empty, pa.scalar(None, arrow), number.cast(arrow, safe=not pa.types.is_floating(arrow)))
+    except pa.ArrowInvalid as error:
+        raise JobFailed(f"{call} exceeds {call.type.name}, the type of its argument; CAST the argument AS BIGINT: {error}") from error

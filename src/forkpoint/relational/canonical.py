@@ -1,0 +1,96 @@
+"""The canonical form of plans: plans with the same meaning become equal.
+
+Names of results, the order of conditions, keys and columns, unused columns, and projections in between do not enter it. So it
+recognises a query's saved state after the query's text has changed. A stored plan is brought into the form of the running release
+before it is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forkpoint.relational.expressions import Column, Expression, Item, all_of, conjuncts_of, replace_columns
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select
+
+Replacements = Mapping[str, Expression]
+
+
+def canonical(plan: Plan) -> Plan:
+    """The canonical form. Columns are named by the text of their expressions."""
+    return canonical_with_columns(plan)[0]
+
+
+def merged(plan: Plan) -> Plan:
+    """The plan with successive projections and filters as one Select."""
+    match plan:
+        case Scan():
+            return plan
+        case Aggregate():
+            return Aggregate(merged(plan.input), plan.keys, plan.calls)
+    below = merged(plan.input)
+    if not isinstance(below, Select):
+        return Select(below, plan.condition, plan.items)
+    inner = {item.name: item.of for item in below.items}
+    return Select(
+        below.input,
+        both(below.condition, replaced(plan.condition, inner)),
+        tuple(Item(item.name, through(item.of, inner)) for item in plan.items),
+    )
+
+
+def both(one: Expression | None, other: Expression | None) -> Expression | None:
+    """The condition that both conditions hold."""
+    return all_of((*conjuncts_of(one), *conjuncts_of(other)))
+
+
+def through(expression: Expression, by: Replacements) -> Expression:
+    """The expression over other columns; columns without a replacement stay, as in a plan that is canonical already."""
+    return replace_columns(expression, lambda column: by.get(column.name, column))
+
+
+def replaced(expression: Expression | None, by: Replacements) -> Expression | None:
+    return None if expression is None else through(expression, by)
+
+
+def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
+    """The canonical form, and its column for each column of the plan."""
+    if isinstance(plan, Scan):
+        return Scan(plan.table, ()), {field.name: Column(field.name, field.type) for field in plan.fields}
+    if isinstance(plan, Aggregate):
+        return _canonical_aggregate(plan)
+    plan = merged(plan)
+    assert isinstance(plan, Select)
+    below, columns = canonical_with_columns(plan.input)
+    found = {item.name: through(item.of, columns) for item in plan.items}
+    condition = all_of(conjuncts_of(replaced(plan.condition, columns)))
+    items = {str(of): of for of in found.values()}
+    select = Select(below, condition, tuple(Item(text, items[text]) for text in sorted(items)))
+    return select, {name: Column(str(of), of.type) for name, of in found.items()}
+
+
+def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
+    """Keys and calls refer to the columns below a projection, whose condition remains, without items."""
+    below = merged(plan.input)
+    condition: Expression | None = None
+    if isinstance(below, Select):
+        source, inner = canonical_with_columns(below.input)
+        condition = all_of(conjuncts_of(replaced(below.condition, inner)))
+        columns: Replacements = {i.name: through(i.of, inner) for i in below.items}
+    else:
+        source, columns = canonical_with_columns(below)
+    keys = {key.name: through(key.of, columns) for key in plan.keys}
+    calls = {str(call): canonical_call(call, columns) for call in plan.calls}
+    items = {str(of): of for of in keys.values()}
+    distinct = {str(call): call for call in calls.values()}
+    found = Aggregate(
+        source if condition is None else Select(source, condition, ()),
+        tuple(Item(text, items[text]) for text in sorted(items)),
+        tuple(distinct[text] for text in sorted(distinct)),
+    )
+    named = {name: Column(str(of), of.type) for name, of in keys.items()}
+    return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
+
+
+def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
+    condition = all_of(conjuncts_of(replaced(call.condition, columns)))
+    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type)

@@ -1,0 +1,60 @@
+"""Changes of tables as columns: the rows, and the weight of each, +1 for a row that is added and -1 for one that is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.relational.types import Schema
+from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.types import Row, RowKind, TypeInformation, Types
+from forkpoint.types.information import Field
+from forkpoint.types.kinds.records import RecordType
+
+WEIGHT = "$weight"
+"""The column of weights in a stream of changes; a stream of added rows only has none."""
+
+Longs = npt.NDArray[np.int64]
+
+
+def row_type(schema: Schema, *, updating: bool = False) -> RecordType:
+    """The type of a stream's elements, with weights if rows are also removed."""
+    fields = [Field(field.name, field.type.stream_type) for field in schema]
+    if updating:
+        fields.append(Field(WEIGHT, Types.LONG()))
+    return RecordType("row", "Row", tuple(fields))
+
+
+def weights_of(table: pa.RecordBatch) -> Longs | None:
+    """The weight of each row; None if all rows are added."""
+    at = table.schema.get_field_index(WEIGHT)
+    return None if at < 0 else table.column(at).to_numpy(zero_copy_only=False)
+
+
+def without_weights(table: pa.RecordBatch) -> pa.RecordBatch:
+    return table if WEIGHT not in table.schema.names else table.drop_columns([WEIGHT])
+
+
+def with_weights(table: pa.RecordBatch, weights: Longs | None) -> pa.RecordBatch:
+    return table if weights is None else table.append_column(WEIGHT, pa.array(weights, pa.int64()))
+
+
+def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
+    """The indices of the rows that determine the final row of each key: its last added row, else a removed one, in order."""
+    weights = weights_of(table)
+    assert weights is not None
+    codes = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
+    order = np.lexsort((np.arange(len(codes)), weights > 0, codes))
+    ordered = codes[order]
+    last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, bool)
+    return np.sort(order[last])
+
+
+def as_row(element: Row, type: TypeInformation) -> Row:
+    """A row of a stream of changes as a Row with a kind."""
+    *values, weight = element
+    names = tuple(field.name for field in (type.fields or ()))[:-1]
+    return Row.of(names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)

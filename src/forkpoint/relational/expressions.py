@@ -1,0 +1,123 @@
+"""Typed expressions over the columns of a row. They are data: they serialise to JSON, and functions are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time
+from typing import Any
+
+import msgspec
+
+from forkpoint.relational.types import SqlType
+
+LiteralValue = bool | int | float | str | None
+"""Times are ISO 8601 text, bytes are base64, as msgspec writes them."""
+
+COMMUTATIVE = frozenset({"+", "*", "=", "<>", "AND", "OR"})
+_SYMBOLS = frozenset({"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "LIKE", "||"})
+
+
+class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
+    """A column of the input, by its unique name."""
+
+    name: str
+    type: SqlType
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
+    value: LiteralValue
+    type: SqlType
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "NULL"
+        if isinstance(self.value, bool):
+            return str(self.value).upper()
+        if isinstance(self.value, str):
+            text = "'" + self.value.replace("'", "''") + "'"
+            return text if self.type.name == "STRING" else f"{self.type.name} {text}"
+        return repr(self.value)
+
+    @property
+    def python_value(self) -> Any:
+        """The value as the type's Python class."""
+        classes = {"DATE": date, "TIME": time, "TIMESTAMP": datetime, "TIMESTAMP_LTZ": datetime, "BYTES": bytes}
+        of = classes.get(self.type.name)
+        return self.value if of is None or self.value is None else msgspec.convert(self.value, of)
+
+
+class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
+    """A function of ``relational.functions``, by its name there. ``CAST`` and ``TRY_CAST`` convert to ``type``."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+
+    def __str__(self) -> str:
+        arguments = list(map(str, self.arguments))
+        if self.function in COMMUTATIVE:
+            arguments.sort()  # the text is the identity of an expression
+        if self.function in _SYMBOLS:
+            return f"({f' {self.function} '.join(arguments)})"
+        if self.function in ("CAST", "TRY_CAST"):
+            return f"{self.function}({arguments[0]} AS {self.type.name})"
+        return f"{self.function}({', '.join(arguments)})"
+
+
+Expression = Column | Literal | Call
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A named expression: a column of a result."""
+
+    name: str
+    of: Expression
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """The columns that an expression reads."""
+    if isinstance(expression, Column):
+        yield expression
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from columns_of(argument)
+
+
+def replace_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
+    """The expression with other expressions in place of its columns."""
+    if isinstance(expression, Column):
+        return change(expression)
+    if isinstance(expression, Call):
+        arguments = tuple(replace_columns(argument, change) for argument in expression.arguments)
+        return Call(expression.function, arguments, expression.type)
+    return expression
+
+
+def conjuncts_of(condition: Expression | None) -> tuple[Expression, ...]:
+    """The conditions that AND connects, without duplicates, ordered by their text."""
+    if condition is None:
+        return ()
+    found: dict[str, Expression] = {}
+    pending = [condition]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Call) and part.function == "AND":
+            pending.extend(part.arguments)
+        else:
+            found[str(part)] = part
+    return tuple(found[text] for text in sorted(found))
+
+
+def all_of(conditions: tuple[Expression, ...]) -> Expression | None:
+    """The conditions connected by AND; None if there are none."""
+    found: Expression | None = None
+    for condition in conditions:
+        if found is None:
+            found = condition
+        else:
+            nullable = found.type.nullable or condition.type.nullable
+            found = Call("AND", (found, condition), SqlType("BOOLEAN", nullable))
+    return found

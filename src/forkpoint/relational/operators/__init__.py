@@ -1,0 +1,1 @@
+"""The operators that run plans, over the columns of an epoch."""

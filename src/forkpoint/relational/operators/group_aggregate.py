@@ -1,0 +1,259 @@
+"""GROUP BY: keeps accumulators by key, and emits the changes of the view of the groups, net for each epoch.
+
+If the query has changed since its state was saved, the first epoch emits the difference between its new result and the old one, for
+all groups. Both are functions of the state, and the state carries the definition of the old one (``StateInfo.definition``), which
+the commit of that epoch replaces. So an epoch that is repeated, or a run that dies before its commit, emits the difference again,
+and a later run does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.functions import ValueStateDescriptor
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.aggregates import ROWS, accumulated
+from forkpoint.relational.changes import WEIGHT, weights_of
+from forkpoint.relational.definition import GroupDefinition, stored_definition
+from forkpoint.relational.operators.select import columns_of
+from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
+from forkpoint.runtime.columnar.leaves import column_of
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.state.columns import ValueColumns
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import decode_state_key, in_groups, sid_range
+from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types.information import Field
+from forkpoint.types.kinds.records import RecordType
+
+STATE_NAME = "groups"
+Bools = npt.NDArray[np.bool_]
+
+
+def state_type(definition: GroupDefinition) -> RecordType:
+    """The type of a group's state: a column for each accumulator."""
+    return RecordType("row", "Row", tuple(Field(each.name, each.type.stream_type) for each in definition.accumulators))
+
+
+def key_type(definition: GroupDefinition) -> TypeInformation:
+    """The type of a group's key: the key itself, a row of several, or a constant without keys."""
+    types = [key.of.type.stream_type for key in definition.aggregate.keys] or [Types.BYTE()]
+    if len(types) == 1:
+        return types[0]
+    return RecordType("row", "Row", tuple(map(Field, definition.key_names, types)))
+
+
+def descriptor_of(definition: GroupDefinition) -> ValueStateDescriptor[Any]:
+    found: ValueStateDescriptor[Any] = ValueStateDescriptor(STATE_NAME, state_type(definition))
+    found.definition = definition.to_json()
+    return found
+
+
+@dataclass(frozen=True)
+class GroupAggregateSpec(KeyedSpec):
+    """The input has a column for each key (``key_names``), for each accumulator's input (by its name), and weights if rows are
+    also removed."""
+
+    kind = "group_aggregate"
+
+    definition: GroupDefinition
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState.of(descriptor_of(self.definition))]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> GroupAggregate:
+        return GroupAggregate(info, state.keyed, self.definition)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups, and their accumulators by name."""
+
+    keys: pa.Array
+    state: Mapping[str, pa.Array]
+
+    @property
+    def exist(self) -> Bools:
+        """Which groups have rows."""
+        return self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0
+
+
+class GroupAggregate(KeyedOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
+        super().__init__(info, backend)
+        assert self._type is not None
+        self._in = info.operator.inputs[0].type
+        self._definition = definition
+        descriptor = descriptor_of(definition)
+        known = info.known_states.get(backend.sid(STATE_NAME))
+        self._before: GroupDefinition | None = None
+        if known is not None and known.definition != descriptor.definition:
+            self._before = stored_definition(known.definition)
+            descriptor.value_type = from_description(known.value_type)  # which both definitions need
+        self._columns = ValueColumns(backend, descriptor)
+        self._changed = False
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        before = self._before if epoch.restored else None
+        found = self._update(batch) if batch.size else None
+        self._changed = found is not None
+        parts = [] if found is None else [self._difference(*found, before or self._definition)]
+        if before is not None:
+            parts.append(self._untouched(None if found is None else found[0].keys, before))
+        return Outputs(self._emitted(batch, epoch, [part for part in parts if part is not None]))
+
+    # -- the epoch's rows
+
+    def _update(self, batch: Batch) -> tuple[Groups, Groups, Longs]:
+        """The groups with rows in this epoch, before and after it, and the last row of each."""
+        table = columns_of(batch, self._in)
+        keys = [table.column(name) for name in self._definition.key_names]
+        codes = codes_of(keys) if keys else np.zeros(batch.size, np.int64)
+        order, ordered = stable_order(codes)
+        starts = np.append(np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])), len(order))
+        table, last = table.take(pa.array(order)), order[starts[1:] - 1]
+        column = self._key_column([each.take(pa.array(last)) for each in keys], len(last))
+        self._columns.begin(KeySet(column, self._backend.key_type, self._backend.max_parallelism))
+        saved = self._columns.read()
+        weights, after = weights_of(table), {}
+        for accumulator in self._definition.accumulators:
+            values = None if accumulator.input is None else table.column(accumulator.name)
+            after[accumulator.name] = accumulated(accumulator, values, weights, starts, saved.column(accumulator.name))
+        groups = Groups(column, after)
+        exist = groups.exist
+        unused = {name: _filled(saved.column(name)) for name in saved.schema.names if name not in after}
+        self._columns.write(after | unused, exist)
+        self._columns.clear(~exist)
+        return Groups(column, dict(zip(saved.schema.names, saved.columns, strict=True))), groups, last
+
+    def _key_column(self, columns: list[pa.Array], size: int) -> pa.Array:
+        if not columns:
+            return pa.repeat(pa.scalar(0, self._backend.key_type.arrow_type), size)
+        return columns[0] if len(columns) == 1 else column_of(columns, self._backend.key_type)
+
+    # -- changes of the view
+
+    def _difference(self, old: Groups, new: Groups, last: Longs, before: GroupDefinition) -> tuple[pa.RecordBatch, Longs | None]:
+        """The changes between two states of groups, and the row at whose coordinates each is emitted."""
+        changes, groups = self._changes(self._view(before, old), self._view(self._definition, new), len(new.keys))
+        return changes, last[groups]
+
+    def _view(self, definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
+        """The groups that a view shows, and their columns."""
+        present = np.flatnonzero(groups.exist)
+        indices = pa.array(present)
+        keys = groups.keys.take(indices)
+        parts = [] if not definition.aggregate.keys else keys.flatten() if len(definition.aggregate.keys) > 1 else [keys]
+        by_text = {str(key.of): part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
+        shown, columns = definition.rows(by_text, {name: column.take(indices) for name, column in groups.state.items()})
+        return present if shown is None else present[shown], columns
+
+    def _changes(
+        self, old: tuple[Longs, pa.RecordBatch], new: tuple[Longs, pa.RecordBatch], size: int
+    ) -> tuple[pa.RecordBatch, Longs]:
+        """The rows to remove and to add, with weights, each group's next to each other, and their groups."""
+        assert self._type is not None
+        schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
+        before, after = _as(old[1], schema), _as(new[1], schema)
+        at = np.full((2, size), -1)
+        at[0, old[0]], at[1, new[0]] = np.arange(len(old[0])), np.arange(len(new[0]))
+        both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
+        # Rows with other columns than before are emitted again, whatever their values.
+        equal = np.full(len(both), old[1].schema.equals(new[1].schema))
+        for name in schema.names:
+            equal &= _equal(before.column(name).take(pa.array(at[0, both])), after.column(name).take(pa.array(at[1, both])))
+        at[:, both[equal]] = -1
+        rows = at.T.ravel()  # of each group, the old row and the new one
+        picked = np.flatnonzero(rows >= 0)
+        removed = picked % 2 == 0
+        joined = pa.concat_batches([before, after]).take(pa.array(rows[picked] + np.where(removed, 0, before.num_rows)))
+        return joined.append_column(WEIGHT, pa.array(np.where(removed, -1, 1))), picked // 2
+
+    def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> tuple[pa.RecordBatch, None] | None:
+        """The changes of groups without rows in this epoch, because the query has changed."""
+        groups = self._stored()
+        if groups is None:
+            return None
+        if touched is not None:
+            known = set(map(self._backend.key_type.encode, self._backend.key_type.from_arrow(touched)))
+            encoded = map(self._backend.key_type.encode, self._backend.key_type.from_arrow(groups.keys))
+            keep = pa.array([key not in known for key in encoded])
+            groups = Groups(groups.keys.filter(keep), {name: column.filter(keep) for name, column in groups.state.items()})
+        changes, _ = self._changes(self._view(before, groups), self._view(self._definition, groups), len(groups.keys))
+        return changes, None
+
+    def _stored(self) -> Groups | None:
+        """All groups in the store."""
+        backend, keys, values = self._backend, [], []
+        ranges = in_groups(range(*backend.groups), sid_range(0, backend.sid(STATE_NAME)))
+        for start, stop in backend.store.occupied(ranges):
+            for name, value in backend.store.scan(start, stop):
+                keys.append(decode_state_key(name).key)
+                values.append(value)
+        if not keys:
+            return None
+        names = self._columns.type.arrow_schema.names
+        return Groups(decode_keys(keys, backend.key_type), dict(zip(names, self._columns.decoded(values), strict=True)))
+
+    def _emitted(self, batch: Batch, epoch: Epoch, parts: list[tuple[pa.RecordBatch, Longs | None]]) -> Batch:
+        parts = [part for part in parts if part[0].num_rows]
+        if not parts:
+            return empty_batch(self._type)
+        assert self._type is not None
+        table = pa.concat_batches([changes for changes, _ in parts])
+        table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
+
+        def coordinates() -> tuple[Longs, Longs, Longs, None]:
+            found = []
+            for changes, rows in parts:
+                if rows is None:  # before the epoch's elements
+                    size = changes.num_rows
+                    found.append((np.full(size, 2 * epoch.window.before + 1), np.zeros(size, np.int64), np.arange(size)))
+                else:
+                    positions, splits, sequence, _ = batch.coordinates(rows)
+                    found.append((spread(positions, len(rows)), spread(splits, len(rows)), sequence))
+            positions, splits, sequence = map(np.concatenate, zip(*found, strict=True))
+            return positions, splits, sequence, None
+
+        return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)
+
+    def changes(self) -> ChangeLog:
+        log = ChangeLog()
+        if self._changed:
+            self._columns.collect(log)
+        return log
+
+
+def _as(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns by the names of the schema; null where an older result has no such column."""
+    found = []
+    for field in schema:
+        at = columns.schema.get_field_index(field.name)
+        same = at >= 0 and columns.column(at).type == field.type
+        found.append(columns.column(at) if same else pa.nulls(columns.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(found, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """An accumulator that only the old query needs: it must have a value, which nothing reads."""
+    return column.fill_null(0) if pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type) else column
+
+
+def _equal(one: pa.Array, other: pa.Array) -> Bools:
+    """Where two columns have the same value; NULL equals NULL, and NaN equals NaN."""
+    same = pc.fill_null(pc.equal(one, other), False)
+    same = pc.or_(same, pc.and_(one.is_null(), other.is_null()))
+    if pa.types.is_floating(one.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    found: Bools = same.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,98 @@
+"""Projection and filter, and the rows that a table with a primary key keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.relational.changes import last_by_key, weights_of, with_weights
+from forkpoint.relational.evaluation import evaluate_all, true_rows
+from forkpoint.relational.expressions import Expression, Item
+from forkpoint.runtime.columnar.objects import as_columns
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
+from forkpoint.types import TypeInformation
+
+
+def columns_of(batch: Batch, type: TypeInformation | None) -> pa.RecordBatch:
+    """The elements of a batch as columns."""
+    table = as_columns(batch).table
+    if table is not None:
+        return table
+    assert type is not None
+    return pa.RecordBatch.from_arrays(type.to_columns(batch.values), schema=type.arrow_schema)
+
+
+@dataclass(frozen=True)
+class SelectSpec(RunnableSpec):
+    """Projection and filter. Weights pass unchanged."""
+
+    kind = "select"
+
+    condition: Expression | None
+    items: tuple[Item, ...]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> SelectOperator:
+        return SelectOperator(info, self)
+
+
+class SelectOperator:
+    def __init__(self, info: TaskInfo, spec: SelectSpec) -> None:
+        self._in, self._out = info.operator.inputs[0].type, info.operator.output_type
+        self._spec = spec
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0]
+        if not batch.size:
+            return Outputs(empty_batch(self._out))
+        table = columns_of(batch, self._in)
+        rows = true_rows(self._spec.condition, table)
+        if rows is not None:
+            table = table.take(pa.array(rows))
+        assert self._out is not None
+        names = [item.name for item in self._spec.items]
+        columns = pa.RecordBatch.from_arrays(evaluate_all(self._spec.items, table), names=names)
+        return Outputs(derived(batch, rows, with_weights(columns, weights_of(table)), self._out))
+
+    def close(self) -> None:
+        return None
+
+
+def derived(batch: Batch, rows: np.ndarray | None, columns: pa.RecordBatch, type: TypeInformation) -> Batch:
+    """Columns in place of the rows of a batch, at their coordinates; ``rows``: None for all of them."""
+    found = pa.RecordBatch.from_arrays(columns.columns, schema=type.arrow_schema)
+    picked = np.arange(batch.size) if rows is None else rows
+    return DerivedBatch(found.num_rows, lambda: batch.coordinates(picked), table=found, type=type)
+
+
+@dataclass(frozen=True)
+class UpsertSpec(RunnableSpec):
+    """The changes of an epoch as one row for each primary key: its new row, or the removal of its row."""
+
+    kind = "upsert"
+
+    key: tuple[str, ...]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> UpsertOperator:
+        return UpsertOperator(info, self)
+
+
+class UpsertOperator:
+    def __init__(self, info: TaskInfo, spec: UpsertSpec) -> None:
+        self._type = info.operator.output_type
+        self._key = spec.key
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0].in_order()
+        if not batch.size:
+            return Outputs(empty_batch(self._type))
+        assert self._type is not None
+        table = columns_of(batch, self._type)
+        rows = last_by_key(table, self._key)
+        return Outputs(derived(batch, rows, table.take(pa.array(rows)), self._type))
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,97 @@
+"""Translates plans to the operators of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.errors import ConfigError
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
+from forkpoint.relational.aggregates import NOT_RETRACTABLE
+from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.definition import GroupDefinition, View
+from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
+from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
+from forkpoint.relational.plan import Aggregate, Plan, Select, is_updating
+from forkpoint.relational.types import Field
+
+
+@dataclass
+class Translator:
+    """``source``: the operator that reads a table. ``name``: of the result, from which operators with state get their uids."""
+
+    source: Callable[[str], Transformation]
+    name: str
+    _taken: set[str] = field(default_factory=set)
+
+    def translate(self, plan: Plan) -> Transformation:
+        """The operators of a plan; the last one's elements have its columns, and weights if the result is updating."""
+        plan = merged(plan)
+        if not isinstance(plan, Select):
+            items = tuple(Item(each.name, Column(each.name, each.type)) for each in plan.schema)
+            plan = Select(plan, None, items)
+        below, columns = canonical_with_columns(plan.input)
+        items = tuple(Item(item.name, through(item.of, columns)) for item in plan.items)
+        return self._select(below, replaced(plan.condition, columns), items)
+
+    def _select(self, below: Plan, condition: Expression | None, items: tuple[Item, ...]) -> Transformation:
+        """Projection and filter of a canonical plan."""
+        if isinstance(below, Select):  # without items: a condition on what an aggregate reads
+            return self._select(below.input, both(below.condition, condition), items)
+        if isinstance(below, Aggregate):
+            return self._aggregate(below, View(condition, items))
+        schema = tuple(Field(item.name, item.of.type) for item in items)
+        upstream = self.source(below.table)
+        return Transformation(SelectSpec(condition, items), "select", (Edge(upstream, None, Forward()),), row_type(schema))
+
+    def _aggregate(self, aggregate: Aggregate, view: View) -> Transformation:
+        definition = GroupDefinition(aggregate, view)
+        self._check_retractable(aggregate)
+        names = definition.key_names
+        keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
+        inputs = tuple(Item(each.name, each.input) for each in definition.accumulators if each.input is not None)
+        upstream = self._select(aggregate.input, None, (*keys, *inputs))
+        key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
+        schema = tuple(Field(item.name, item.of.type) for item in view.items)
+        return Transformation(
+            GroupAggregateSpec(definition),
+            f"group by {', '.join(names)}" if names else "aggregate",
+            (Edge(upstream, None, key),),
+            row_type(schema, updating=True),
+            uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
+        )
+
+    def _check_retractable(self, aggregate: Aggregate) -> None:
+        found = [call for call in aggregate.calls if call.function in NOT_RETRACTABLE]
+        if found and is_updating(aggregate.input):
+            raise ConfigError(
+                f"{self.name}: {found[0]} over rows that change, such as those of a subquery with GROUP BY, is not supported yet; "
+                "use COUNT, SUM and AVG there"
+            )
+
+    def _uid(self, role: str) -> str:
+        base, number = f"{self.name}-{role}", 2
+        found = base
+        while found in self._taken:
+            found, number = f"{base}-{number}", number + 1
+        self._taken.add(found)
+        return found
+
+
+def upserts(changes: Transformation, key: tuple[str, ...]) -> Transformation:
+    """The changes of a stream as one row for each primary key and epoch."""
+    return Transformation(UpsertSpec(key), "upsert", (Edge(changes, None, Forward()),), changes.output_type)
+
+
+@dataclass(frozen=True)
+class FirstFields:
+    """Selects the key of a row that begins with it: the field, a tuple of several, or a constant."""
+
+    count: int
+
+    def __call__(self, element: Any) -> Any:
+        fields = tuple(element)[: self.count]
+        return fields if self.count > 1 else fields[0] if fields else 0

@@ -1,0 +1,273 @@
+"""Binds expressions: sqlglot's syntax trees become typed expressions over the columns in scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from forkpoint.relational.aggregates import AGGREGATES
+from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue
+from forkpoint.relational.functions import FUNCTIONS, castable
+from forkpoint.relational.plan import AggregateCall
+from forkpoint.relational.types import BOOLEAN, NUMBERS, SqlType
+from forkpoint.sql.errors import SqlError, did_you_mean
+from forkpoint.sql.scopes import Scope
+from forkpoint.sql.statements import TYPES, unknown_type
+
+if TYPE_CHECKING:
+    Node = Any
+
+_BINARY: Mapping[type, str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "AND",
+    exp.Or: "OR",
+    exp.DPipe: "||",
+    exp.Pow: "POWER",
+    exp.Like: "LIKE",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.Nullif: "NULLIF",
+}
+_NAMES: Mapping[type, str] = {
+    exp.Length: "CHAR_LENGTH",
+    exp.Coalesce: "COALESCE",
+    exp.Substring: "SUBSTRING",
+    exp.Ceil: "CEIL",
+    exp.Floor: "FLOOR",
+    exp.Concat: "CONCAT",
+    exp.Greatest: "GREATEST",
+    exp.Least: "LEAST",
+    exp.Ln: "LN",
+}
+_ALIASES = {"CHARACTER_LENGTH": "CHAR_LENGTH", "CEILING": "CEIL", "SUBSTR": "SUBSTRING", "MOD": "%"}
+_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE"}  # functions of expressions that are not called by name
+_AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
+_INT = 2**31
+
+
+@dataclass
+class Binder:
+    """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with
+    ``clause``, the name of that place. ``offset``: of the query in its source."""
+
+    scope: Scope
+    offset: int
+    aggregates: dict[str, AggregateCall] | None = None
+    clause: str = "here"
+    offsets: dict[str, int] = field(default_factory=dict)
+
+    def bind(self, node: Node) -> Expression:
+        """The typed expression. Raises SqlError."""
+        match node:
+            case exp.Paren():
+                return self.bind(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal():
+                return self._literal(node)
+            case exp.Boolean():
+                return Literal(bool(node.this), BOOLEAN.with_null(False))
+            case exp.Null():
+                return Literal(None, SqlType("NULL"))
+            case exp.Neg():
+                return self._negated(node)
+            case exp.Not():
+                return self._call("NOT", node, [self.bind(node.this)])
+            case exp.Is():
+                return self._is(node)
+            case exp.NullSafeEQ():
+                distinct = self._call("IS DISTINCT FROM", node, [self.bind(node.this), self.bind(node.expression)])
+                return self._call("NOT", node, [distinct])
+            case exp.Between():
+                value = self.bind(node.this)
+                low = self._call(">=", node, [value, self.bind(node.args["low"])])
+                return self._call("AND", node, [low, self._call("<=", node, [value, self.bind(node.args["high"])])])
+            case exp.In():
+                if node.args.get("query") is not None or node.args.get("unnest") is not None:
+                    raise self._error(node, "IN with a subquery is not supported yet; list the values")
+                return self._call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
+            case exp.Escape():
+                return self._call("LIKE", node, [self.bind(node.this.this), self.bind(node.this.expression), self.bind(node.expression)])
+            case exp.Case():
+                return self._case(node)
+            case exp.If():
+                no = node.args.get("false")
+                default = Literal(None, SqlType("NULL")) if no is None else self.bind(no)
+                return self._call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
+            case exp.Cast() | exp.TryCast():
+                return self._cast(node)
+            case exp.Filter() | exp.AggFunc():
+                return self._aggregate(node)
+        if type(node) in _BINARY:
+            return self._call(_BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
+        if isinstance(node, exp.Func):
+            return self._function(node)
+        if isinstance(node, exp.Subquery | exp.Exists):
+            raise self._error(node, "subqueries in expressions are not supported yet")
+        raise self._error(node, f"{node.sql()} is not supported yet")
+
+    # -- leaves
+
+    def _column(self, node: Node) -> Expression:
+        if isinstance(node.this, exp.Star):
+            raise self._error(node, "* is a list of columns, not a value")
+        found = self.scope.column(node.name, node.table, self.at(node))
+        self.offsets.setdefault(found.name, self.at(node))
+        return found
+
+    def _literal(self, node: Node) -> Expression:
+        text = str(node.this)
+        if node.is_string:
+            return Literal(text, SqlType("STRING", nullable=False))
+        if text.isdigit():
+            return self._integer(node, int(text))
+        if "e" in text.lower():
+            return Literal(float(text), SqlType("DOUBLE", nullable=False))
+        raise self._error(node, f"{text} is a DECIMAL, which is not supported yet; write {text}E0, a DOUBLE")
+
+    def _integer(self, node: Node, value: int) -> Expression:
+        if not -(2**63) <= value < 2**63:
+            raise self._error(node, f"{value} exceeds BIGINT")
+        return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
+
+    def _negated(self, node: Node) -> Expression:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string and node.this.this.isdigit():
+            return self._integer(node, -int(node.this.this))
+        return self._call("NEGATE", node, [self.bind(node.this)])
+
+    # -- forms
+
+    def _is(self, node: Node) -> Expression:
+        value, what = self.bind(node.this), node.expression
+        if isinstance(what, exp.Null):
+            return self._call("IS NULL", node, [value])
+        return self._call("IS TRUE" if what.this else "IS FALSE", node, [value])
+
+    def _case(self, node: Node) -> Expression:
+        parts: list[Expression] = []
+        value = None if node.this is None else self.bind(node.this)
+        for branch in node.args["ifs"]:
+            condition = self.bind(branch.this)
+            parts.append(condition if value is None else self._call("=", branch, [value, condition]))
+            parts.append(self.bind(branch.args["true"]))
+        default = node.args.get("default")
+        parts.append(Literal(None, SqlType("NULL")) if default is None else self.bind(default))
+        return self._call("CASE", node, parts)
+
+    def _cast(self, node: Node) -> Expression:
+        value = self.bind(node.this)
+        name = str(node.to.this.name)
+        found = TYPES.get(name)
+        if found is None:
+            raise unknown_type(self.scope.source, self.at(node), name)
+        failing_null = isinstance(node, exp.TryCast)
+        target = SqlType(found, value.type.nullable or failing_null)
+        if not castable(value.type, target):
+            raise self._error(node, f"cannot CAST {value.type.name} to {target.name}")
+        literal = _time_literal(value, target)
+        if literal is not None:
+            return literal
+        if value.type.name == target.name:
+            return value
+        return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
+
+    def _function(self, node: Node) -> Expression:
+        anonymous = isinstance(node, exp.Anonymous)
+        name = (str(node.this) if anonymous else _NAMES.get(type(node)) or node.sql_name()).upper()
+        name = _ALIASES.get(name, name)
+        known = [each for each in FUNCTIONS if each.replace("_", "").isalnum() and each not in _SYNTAX]
+        if name != "%" and name not in known:
+            raise self._error(node, f"there is no function {name}; {did_you_mean(name, [*known, *AGGREGATES])}")
+        arguments = node.expressions if anonymous else _arguments(node)
+        return self._call(name, node, [self.bind(argument) for argument in arguments])
+
+    def _call(self, name: str, node: Node, arguments: list[Expression]) -> Expression:
+        function = FUNCTIONS[name]
+        least, most = function.accepts
+        if len(arguments) < least or (most is not None and len(arguments) > most):
+            wanted = str(least) if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+            raise self._error(node, f"{name} takes {wanted} arguments, not {len(arguments)}")
+        found = function.result([argument.type for argument in arguments])
+        if isinstance(found, str):
+            raise self._error(node, f"{name} {found}")
+        return Call(name, tuple(arguments), found)
+
+    # -- aggregates
+
+    def _aggregate(self, node: Node) -> Expression:
+        call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+        name = _AGGREGATES.get(type(call))
+        if name is None:
+            raise self._error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
+        if self.aggregates is None:
+            raise self._error(call, f"an aggregate ({name}) is not allowed {self.clause}")
+        if isinstance(call.this, exp.Distinct):
+            raise self._error(call, f"{name}(DISTINCT …) is not supported yet; group a subquery by the value first")
+        inner = Binder(self.scope, self.offset, None, f"inside {name}")
+        argument = None if isinstance(call.this, exp.Star) else inner.bind(call.this)
+        if argument is None and name != "COUNT":
+            raise self._error(call, f"{name} takes a column, not *")
+        where = None if condition is None else inner.condition(condition, "FILTER")
+        found = AGGREGATES[name](None if argument is None else argument.type)
+        if isinstance(found, str):
+            raise self._error(call, f"{name} {found}")
+        aggregate = AggregateCall(name, argument, where, found)
+        self.aggregates[str(aggregate)] = aggregate
+        return Column(str(aggregate), found)
+
+    def condition(self, node: Node, clause: str) -> Expression:
+        found = self.bind(node)
+        if found.type.name not in ("BOOLEAN", "NULL"):
+            raise self._error(node, f"{clause} takes a condition, not {found.type.name}")
+        return found
+
+    # -- positions
+
+    def at(self, node: Node) -> int:
+        """Where a node begins, or the first of its parts with a position."""
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        return self.offset + (min(starts) if starts else 0)
+
+    def _error(self, node: Node, problem: str) -> SqlError:
+        return self.scope.source.error(self.at(node), problem)
+
+
+def _arguments(node: Node) -> list[Node]:
+    """A function's arguments in the order of its text."""
+    found: list[Node] = []
+    for name in node.arg_types:
+        value = node.args.get(name)
+        if isinstance(value, list):
+            found += value
+        elif isinstance(value, exp.Expression):
+            found.append(value)
+    return found
+
+
+def _time_literal(value: Expression, target: SqlType) -> Literal | None:
+    """``DATE '…'`` and the like, which sqlglot reads as casts of a text; None for other casts."""
+    if not isinstance(value, Literal) or value.type.name != "STRING" or target.name not in ("DATE", "TIME", "TIMESTAMP"):
+        return None
+    text: LiteralValue = str(value.value).strip().replace(" ", "T", 1)
+    found = Literal(text, SqlType(target.name, nullable=False))
+    try:
+        found.python_value
+    except ValueError:
+        return None
+    return found
+
+
+Bind = Callable[[Any], Expression]
+__all__ = ["NUMBERS", "Binder"]

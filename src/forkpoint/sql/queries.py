@@ -1,0 +1,201 @@
+"""Binds queries: text becomes a plan over the tables of a catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import ParseError
+
+from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select
+from forkpoint.relational.types import Schema
+from forkpoint.sql.errors import SqlError, Text, did_you_mean
+from forkpoint.sql.expressions import Binder
+from forkpoint.sql.scopes import Scope
+from forkpoint.sql.statements import Query
+from forkpoint.sql.tokens import dialect
+
+Lookup = Callable[[str], Plan | None]
+"""The plan of a table or view by its name; None if there is none."""
+
+_NOT_YET = {
+    "joins": "JOIN",
+    "laterals": "LATERAL",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "fetch": "FETCH",
+    "windows": "WINDOW",
+    "qualify": "QUALIFY",
+    "match": "MATCH_RECOGNIZE",
+    "pivots": "PIVOT",
+}
+
+
+def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
+    """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
+    # What precedes the query becomes space, so that positions are those of the whole text.
+    try:
+        tree = parse_one(query.source.text[query.start : query.end], dialect=dialect())
+    except ParseError as error:
+        raise _syntax_error(query, error) from None
+    return _QueryBinder(query.source, query.start, lookup, tables, {}).bind(tree)
+
+
+def _syntax_error(query: Query, error: ParseError) -> SqlError:
+    found = error.errors[0] if error.errors else {}
+    before = query.source.text[: query.start]
+    line, column = int(found.get("line") or 1), int(found.get("col") or 1)
+    text = query.source.text[query.start : query.end]
+    lines = text.split("\n")
+    at = len(before) + sum(len(each) + 1 for each in lines[: line - 1])
+    word = str(found.get("highlight") or "")
+    at += max(0, column - max(len(word), 1))
+    what = re.sub(r"<class '.*?\.(\w+)'>", r"\1", str(found.get("description") or error)).split("<Token")[0].strip()
+    return query.source.error(at, f"syntax error at {word!r}: {what}" if word else f"syntax error: {what}")
+
+
+class _QueryBinder:
+    def __init__(
+        self, source: Text, offset: int, lookup: Lookup, tables: Callable[[], list[str]], local: Mapping[str, Plan]
+    ) -> None:
+        self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
+
+    def bind(self, tree: Any) -> Plan:
+        if isinstance(tree, exp.Subquery):
+            return self.bind(tree.this)
+        if isinstance(tree, exp.SetOperation):
+            raise self._error(tree, f"{type(tree).__name__.upper()} is not supported yet; write two INSERT INTO statements")
+        if not isinstance(tree, exp.Select):
+            raise self._error(tree, "expected a query: SELECT")
+        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._local)
+        for cte in tree.ctes:
+            inner._local[cte.alias] = inner.bind(cte.this)
+        return inner._select(tree)
+
+    def _select(self, tree: Any) -> Plan:
+        for part, name in _NOT_YET.items():
+            if tree.args.get(part):
+                found = tree.args[part]
+                raise self._error(found[0] if isinstance(found, list) else found, f"{name} is not supported yet")
+        below, scope = self._from(tree)
+        where = tree.args.get("where")
+        plain = Binder(scope, self._offset, None, "in WHERE")
+        condition = None if where is None else plain.condition(where.this, "WHERE")
+        if condition is not None:
+            below = Select(below, condition, tuple(Item(field.name, Column(field.name, field.type)) for field in below.schema))
+        aggregates: dict[str, AggregateCall] = {}
+        binder = Binder(scope, self._offset, aggregates)
+        items = self._items(tree, binder, scope)
+        having = tree.args.get("having")
+        shown = None if having is None else binder.condition(having.this, "HAVING")
+        group = tree.args.get("group")
+        if group is not None or aggregates or having is not None:
+            keys = self._keys(group, scope)
+            grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
+            items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
+            shown = None if shown is None else grouped.over_groups(shown)
+            plan: Plan = Select(Aggregate(below, keys, tuple(aggregates.values())), shown, items)
+        else:
+            plan = Select(below, None, items)
+        if tree.args.get("distinct") is not None:
+            keys = tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema)
+            plan = Aggregate(plan, keys, ())
+        return plan
+
+    # -- FROM
+
+    def _from(self, tree: Any) -> tuple[Plan, Scope]:
+        source = tree.args.get("from_") or tree.args.get("from")
+        if source is None:
+            raise self._error(tree, "a query without FROM is not supported yet")
+        table = source.this
+        if table.args.get("joins"):
+            raise self._error(table.args["joins"][0], "JOIN is not supported yet")
+        if isinstance(table, exp.Subquery):
+            plan, alias = self.bind(table.this), table.alias
+        elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
+            name = ".".join(part.name for part in table.parts)
+            plan, alias = self._table(name, table), table.alias or table.name
+        else:
+            raise self._error(table, f"{table.sql()} in FROM is not supported yet")
+        return plan, Scope(self._source, alias, plan.schema)
+
+    def _table(self, name: str, node: Any) -> Plan:
+        found = self._local.get(name) or self._lookup(name)
+        if found is None:
+            raise self._error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
+        return found
+
+    # -- SELECT
+
+    def _items(self, tree: Any, binder: Binder, scope: Scope) -> tuple[Item, ...]:
+        items: list[Item] = []
+        for position, node in enumerate(tree.expressions):
+            inner = node.this if isinstance(node, exp.Alias) else node
+            if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+                items += [Item(field.name, scope.column(field.name, "", self._offset)) for field in scope.schema]
+                continue
+            found = binder.bind(inner)
+            items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
+        return _distinct_names(items)
+
+    def _keys(self, group: Any, scope: Scope) -> tuple[Item, ...]:
+        if group is None:
+            return ()
+        for part in ("grouping_sets", "cube", "rollup", "totals", "all"):
+            if group.args.get(part):
+                raise self._error(group, f"{part.replace('_', ' ').upper()} is not supported yet")
+        keys: dict[str, Item] = {}
+        for node in group.expressions:
+            binder = Binder(scope, self._offset, None, "in GROUP BY")
+            found = binder.bind(node)
+            if not any(columns_of(found)):
+                raise self._error(node, f"GROUP BY {found} is a constant; name a column")
+            keys.setdefault(str(found), Item(str(found), found))
+        return tuple(keys.values())
+
+    def _error(self, node: Any, problem: str) -> SqlError:
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        return self._source.error(self._offset + (min(starts) if starts else 0), problem)
+
+
+class _Grouped:
+    """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
+
+    def __init__(self, source: Text, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
+        self._source, self._keys, self._aggregates, self._offsets = source, {k.name: k for k in keys}, aggregates, offsets
+
+    def over_groups(self, expression: Expression) -> Expression:
+        key = self._keys.get(str(expression))
+        if key is not None:
+            return Column(key.name, expression.type)
+        if isinstance(expression, Column) and expression.name not in self._aggregates:
+            raise self._source.error(
+                self._offsets.get(expression.name, 0),
+                f"column {expression.name!r} must be in GROUP BY, or inside an aggregate such as MAX({expression.name})",
+            )
+        if isinstance(expression, Call):
+            arguments = tuple(map(self.over_groups, expression.arguments))
+            return Call(expression.function, arguments, expression.type)
+        return expression
+
+
+def _distinct_names(items: list[Item]) -> tuple[Item, ...]:
+    """As in Flink, a second column of the same name gets a number."""
+    taken: set[str] = set()
+    found = []
+    for item in items:
+        name, number = item.name, 0
+        while name in taken:
+            name, number = f"{item.name}{number}", number + 1
+        taken.add(name)
+        found.append(Item(name, item.of))
+    return tuple(found)
+
+
+def schema_of(plan: Plan) -> Schema:
+    return plan.schema

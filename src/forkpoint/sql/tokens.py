@@ -1,0 +1,161 @@
+"""The tokens of a script, in Flink's dialect: names in backticks, text in single quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.sql.errors import SqlError, Text
+
+if TYPE_CHECKING:
+    from sqlglot.tokens import Token
+
+
+@cache
+def dialect() -> Any:
+    """Flink's dialect. Only the tokenizer differs: sqlglot's compiled parser cannot be subclassed."""
+    from sqlglot import Dialect, tokens
+
+    class Flink(Dialect):
+        class Tokenizer(tokens.Tokenizer):
+            IDENTIFIERS = ["`"]  # noqa: RUF012
+            QUOTES = ["'"]  # noqa: RUF012
+            STRING_ESCAPES = ["'"]  # noqa: RUF012
+            COMMENTS = ["--", ("/*", "*/")]  # noqa: RUF012
+
+    return Flink
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, sign, quoted name or text, from ``start`` to ``end``. ``kind``: sqlglot's."""
+
+    text: str
+    kind: str
+    start: int
+    end: int
+
+
+def _words(token: Token) -> Iterator[Word]:
+    """A token's words: sqlglot reads PRIMARY KEY as one token."""
+    kind = token.token_type.name
+    if kind in ("STRING", "IDENTIFIER") or " " not in token.text:
+        yield Word(token.text, kind, token.start, token.end + 1)
+        return
+    for word in token.text.split():
+        yield Word(word, kind, token.start, token.end + 1)
+
+
+class Tokens:
+    """The words of one statement, read from left to right. Keywords are compared without case."""
+
+    def __init__(self, source: Text, tokens: Sequence[Token]) -> None:
+        self.source, self._at = source, 0
+        self._tokens = [word for token in tokens for word in _words(token)]
+
+    @property
+    def done(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    @property
+    def offset(self) -> int:
+        """Where the next token begins; the statement's end after the last one."""
+        return self._tokens[-1].end if self.done else self._tokens[self._at].start
+
+    @property
+    def end(self) -> int:
+        """Where the last read token ends."""
+        return self._tokens[self._at - 1].end
+
+    def peek(self, *words: str) -> bool:
+        """Whether these words come next."""
+        found = self._tokens[self._at : self._at + len(words)]
+        return len(found) == len(words) and all(
+            found_word.text.upper() == word and found_word.kind not in ("STRING", "IDENTIFIER")
+            for found_word, word in zip(found, words, strict=True)
+        )
+
+    def take(self, *words: str) -> bool:
+        """Read these words if they come next."""
+        found = self.peek(*words)
+        self._at += len(words) if found else 0
+        return found
+
+    def expect(self, *words: str) -> None:
+        if not self.take(*words):
+            raise self.unexpected(" ".join(words))
+
+    def name(self, what: str) -> str:
+        """A name, quoted or not."""
+        if self.done or not (self._kind == "IDENTIFIER" or self._next.text.replace("_", "a").isalnum()) or self._kind == "STRING":
+            raise self.unexpected(what)
+        self._at += 1
+        return str(self._tokens[self._at - 1].text)
+
+    def names(self, what: str) -> list[str]:
+        """Names in parentheses."""
+        self.expect("(")
+        found = [self.name(what)]
+        while self.take(","):
+            found.append(self.name(what))
+        self.expect(")")
+        return found
+
+    def text(self, what: str) -> str:
+        """A text in single quotes."""
+        if self.done or self._kind != "STRING":
+            raise self.unexpected(what)
+        self._at += 1
+        return str(self._tokens[self._at - 1].text)
+
+    def number(self) -> int:
+        if self.done or self._kind != "NUMBER" or not self._next.text.isdigit():
+            raise self.unexpected("a whole number")
+        self._at += 1
+        return int(self._tokens[self._at - 1].text)
+
+    def rest(self) -> int:
+        """The offset of the remaining tokens, which are then read."""
+        offset = self.offset
+        self._at = len(self._tokens)
+        return offset
+
+    def finish(self) -> None:
+        """Check that the statement ends here."""
+        if not self.done:
+            raise self.unexpected("the end of the statement")
+
+    def unexpected(self, expected: str) -> SqlError:
+        if self.done:
+            return self.source.error(self.offset, f"{expected} is missing at the end of the statement")
+        return self.source.error(self.offset, f"expected {expected}, not {self._next.text!r}")
+
+    @property
+    def _next(self) -> Word:
+        return self._tokens[self._at]
+
+    @property
+    def _kind(self) -> str:
+        return self._next.kind
+
+
+def statements_of(source: Text) -> Iterator[Tokens]:
+    """The statements of a script, which semicolons separate."""
+    from sqlglot.errors import TokenError
+
+    try:
+        tokens = dialect()().tokenize(source.text)
+    except TokenError as error:
+        raise source.error(len(source.text), f"a quote or comment is not closed ({error})") from None
+    statement: list[Token] = []
+    for token in tokens:
+        if token.token_type.name == "SEMICOLON":
+            if statement:
+                yield Tokens(source, statement)
+            statement = []
+        else:
+            statement.append(token)
+    if statement:
+        yield Tokens(source, statement)

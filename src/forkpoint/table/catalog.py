@@ -1,0 +1,46 @@
+"""The tables and views of one environment, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forkpoint.relational.plan import Plan, Scan
+from forkpoint.sql.errors import did_you_mean
+from forkpoint.sql.statements import CreateTable, Drop
+
+_DEFAULT = ("default_catalog", "default_database")
+
+
+def plain_name(name: str) -> str:
+    """A table's name without the default catalogue and database."""
+    parts = name.split(".")
+    for prefix in (_DEFAULT, _DEFAULT[1:]):
+        if len(parts) == len(prefix) + 1 and tuple(parts[:-1]) == prefix:
+            return parts[-1]
+    return name
+
+
+@dataclass
+class Catalog:
+    tables: dict[str, CreateTable] = field(default_factory=dict)
+    views: dict[str, Plan] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        return sorted({*self.tables, *self.views})
+
+    def find(self, name: str) -> Plan | None:
+        """The plan that reads a table or view."""
+        name = plain_name(name)
+        table = self.tables.get(name)
+        return Scan(name, table.schema) if table is not None else self.views.get(name)
+
+    def has(self, name: str) -> bool:
+        return plain_name(name) in self.names()
+
+    def drop(self, statement: Drop) -> str | None:
+        """Remove a table or view; returns what is wrong with that, if anything."""
+        name = plain_name(statement.name)
+        found: dict[str, CreateTable] | dict[str, Plan] = self.views if statement.kind == "VIEW" else self.tables
+        if found.pop(name, None) is not None or statement.if_exists:
+            return None
+        return f"there is no {statement.kind.lower()} {name!r}; {did_you_mean(name, found)}"

@@ -1,0 +1,1 @@
+"""Connectors by the names of ``WITH ('connector' = …)``: their options, sources and sinks."""

@@ -1,0 +1,109 @@
+"""The connectors that tables may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.files.source import FileSource
+from forkpoint.connectors.sinks import DiscardSink
+from forkpoint.contract.sink import Sink
+from forkpoint.contract.source import Source
+from forkpoint.relational.changes import row_type
+from forkpoint.sql.errors import did_you_mean
+from forkpoint.sql.statements import CreateTable
+from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.printing import ChangelogPrintSink
+
+
+@dataclass(frozen=True)
+class Connector:
+    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all."""
+
+    source: Callable[[TableOptions], Source[Any]] | None = None
+    sink: Callable[[TableOptions], Sink[Any]] | None = None
+    takes: str = "added"
+
+
+def _kafka_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.kafka import kafka_source
+
+    return kafka_source(options)
+
+
+def _kafka_sink(options: TableOptions) -> Sink[Any]:
+    from forkpoint.table.connectors.kafka import kafka_sink
+
+    return kafka_sink(options)
+
+
+def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
+    from forkpoint.table.connectors.kafka import upsert_kafka_sink
+
+    return upsert_kafka_sink(options)
+
+
+def _file_source(options: TableOptions) -> Source[Any]:
+    path, type = options.required("path"), row_type(options.table.schema)
+    bounded = options.get("source.monitor-interval") is None
+    make = {"json": FileSource.json, "csv": FileSource.csv, "parquet": FileSource.parquet}[_file_format(options)]
+    found: Source[Any] = make(path, type, bounded=bounded)
+    return found
+
+
+def _file_sink(options: TableOptions) -> Sink[Any]:
+    path, type = options.required("path"), row_type(options.table.schema)
+    make = {"json": FileSink.json, "csv": FileSink.csv, "parquet": FileSink.parquet}[_file_format(options)]
+    found: Sink[Any] = make(path, type)
+    return found
+
+
+def _file_format(options: TableOptions) -> str:
+    options.required("format")
+    return options.choice("format", ("json", "csv", "parquet"), "json")
+
+
+CONNECTORS: Mapping[str, Connector] = {
+    "kafka": Connector(_kafka_source, _kafka_sink),
+    "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts"),
+    "filesystem": Connector(_file_source, _file_sink),
+    "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
+    "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
+}
+
+
+def connector_of(table: CreateTable) -> Connector:
+    """The connector of a table. Raises SqlError."""
+    options = TableOptions(table)
+    name = table.options.get("connector")
+    if name is None:
+        raise options.error("", f"table {table.name!r} has no connector; add WITH ('connector' = '…'): {', '.join(CONNECTORS)}")
+    if name not in CONNECTORS:
+        raise options.error("connector", f"there is no connector {name!r}; {did_you_mean(name, CONNECTORS)}")
+    return CONNECTORS[name]
+
+
+def source_of(table: CreateTable) -> Source[Any]:
+    connector = connector_of(table)
+    options = TableOptions(table)
+    if connector.source is None:
+        name = table.options["connector"]
+        raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}")
+    source = connector.source(options)
+    options.finish()
+    return source
+
+
+def sink_of(table: CreateTable) -> Sink[Any]:
+    connector = connector_of(table)
+    options = TableOptions(table)
+    if connector.sink is None:
+        name = table.options["connector"]
+        raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
+    if connector.takes == "upserts" and not table.primary_key:
+        raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {table.options['connector']!r}")
+    sink = connector.sink(options)
+    options.finish()
+    return sink

@@ -1,0 +1,93 @@
+"""StreamTableEnvironment: SQL in a program."""
+
+from __future__ import annotations
+
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.errors import GraphError
+from forkpoint.sql.errors import Text
+from forkpoint.sql.statements import CreateTable, CreateView, Drop, Explain, Insert, Query, Set, Statement, parse
+from forkpoint.table.explanation import explained
+from forkpoint.table.results import TableResult
+from forkpoint.table.session import Session
+
+
+class StreamTableEnvironment:
+    """Runs SQL statements on a StreamExecutionEnvironment. Created with ``create``."""
+
+    def __init__(self, env: StreamExecutionEnvironment) -> None:
+        self._session = Session(env)
+
+    @staticmethod
+    def create(stream_execution_environment: StreamExecutionEnvironment | None = None) -> StreamTableEnvironment:
+        """A table environment on a stream environment, by default a new one."""
+        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
+        return StreamTableEnvironment(env)
+
+    def execute_sql(self, stmt: str) -> TableResult:
+        """Execute one statement. INSERT starts a job in the background; a query runs when its result is collected or printed.
+
+        SqlError, a ConfigError, for a statement that is not valid.
+        """
+        statements = list(parse(Text(stmt)))
+        if len(statements) != 1:
+            raise GraphError(f"execute_sql() takes one statement, not {len(statements)}; use create_statement_set() for several")
+        session, statement = self._session, statements[0]
+        if isinstance(statement, Query):
+            plan = session.plan(statement)
+            return TableResult(plan.schema, session.stream(plan))
+        if isinstance(statement, Explain):
+            print(explained(session.plan(statement.query)))
+            return TableResult()
+        execute(session, statement, Text(stmt))
+        if not isinstance(statement, Insert):
+            return TableResult()
+        return self._started()
+
+    def create_statement_set(self) -> StatementSet:
+        """Several INSERTs that run as one job."""
+        return StatementSet(self)
+
+    def list_tables(self) -> list[str]:
+        """The names of all tables and views."""
+        return self._session.catalog.names()
+
+    def _started(self) -> TableResult:
+        client = self._session.env.execute_async(self._session.name)
+        self._session.forget_job()
+        return TableResult(client=client)
+
+
+class StatementSet:
+    """INSERTs that run as one job."""
+
+    def __init__(self, t_env: StreamTableEnvironment) -> None:
+        self._t_env = t_env
+
+    def add_insert_sql(self, stmt: str) -> StatementSet:
+        """Add an INSERT statement. SqlError if it is not valid."""
+        for statement in parse(Text(stmt)):
+            if not isinstance(statement, Insert):
+                raise GraphError("add_insert_sql() takes INSERT INTO; use execute_sql() for other statements")
+            self._t_env._session.insert(statement)
+        return self
+
+    def execute(self) -> TableResult:
+        """Start the job."""
+        return self._t_env._started()
+
+
+def execute(session: Session, statement: Statement, source: Text) -> None:
+    """Execute a statement that is not a query. The operators of an INSERT are added to the session's job."""
+    match statement:
+        case CreateTable():
+            session.create_table(statement)
+        case CreateView():
+            session.create_view(statement)
+        case Drop():
+            session.drop(statement, source)
+        case Insert():
+            session.insert(statement)
+        case Set(key=key, value=value, at=at):
+            if key is None or value is None:
+                raise source.error(at, "SET needs a setting and its value: SET 'pipeline.name' = 'totals'")
+            session.set(statement)

@@ -1,0 +1,189 @@
+"""Executes statements: keeps the catalogue, and adds the operators of queries and INSERTs to a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.streams.streams import DataStream
+from forkpoint.functions import WatermarkStrategy
+from forkpoint.graph.specs import SinkSpec, SourceSpec
+from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.functions import castable
+from forkpoint.relational.plan import Plan, Select, is_updating, key_of
+from forkpoint.relational.translation import Translator, upserts
+from forkpoint.relational.types import NUMBERS, Field, SqlType
+from forkpoint.sql.errors import SqlError, Text, did_you_mean
+from forkpoint.sql.queries import bind_query
+from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
+from forkpoint.table.catalog import Catalog, plain_name
+from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
+
+
+@dataclass
+class Session:
+    """Statements on one environment. ``name``: the job's, set by ``SET 'pipeline.name'``."""
+
+    env: StreamExecutionEnvironment
+    catalog: Catalog = field(default_factory=Catalog)
+    name: str | None = None
+    inserted: int = 0
+    _sources: dict[str, Transformation] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def forget_job(self) -> None:
+        """Begin the next job: the operators so far belong to one that has been started."""
+        self._sources.clear()
+        self._names.clear()
+        self.inserted = 0
+
+    # -- statements
+
+    def create_table(self, statement: CreateTable) -> None:
+        self._check_free(statement.name, statement.if_not_exists, lambda problem: statement.source.error(statement.offsets[""], problem))
+        connector_of(statement)
+        self.catalog.tables.setdefault(plain_name(statement.name), statement)
+
+    def create_view(self, statement: CreateView) -> None:
+        source = statement.query.source
+        self._check_free(statement.name, statement.if_not_exists, lambda problem: source.error(statement.at, problem))
+        plan = self.plan(statement.query)
+        if statement.columns:
+            if len(statement.columns) != len(plan.schema):
+                raise source.error(
+                    statement.at, f"view {statement.name!r} names {len(statement.columns)} columns, its query has {len(plan.schema)}"
+                )
+            pairs = zip(statement.columns, plan.schema, strict=True)
+            plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
+        self.catalog.views.setdefault(plain_name(statement.name), plan)
+
+    def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], SqlError]) -> None:
+        if self.catalog.has(name) and not if_not_exists:
+            raise error(f"there already is a table or view {plain_name(name)!r}; drop it first, or use IF NOT EXISTS")
+
+    def drop(self, statement: Drop, source: Text) -> None:
+        problem = self.catalog.drop(statement)
+        if problem is not None:
+            raise source.error(statement.at, problem)
+
+    def set(self, statement: Set) -> None:
+        """Change an option of the job, by Flink's keys. Raises ConfigError."""
+        assert statement.key is not None
+        if statement.key == "pipeline.name":
+            self.name = statement.value
+            return
+        self.env.configure({statement.key: statement.value})
+
+    # -- queries
+
+    def plan(self, query: Query) -> Plan:
+        return bind_query(query, self.catalog.find, self.catalog.names)
+
+    def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
+        """The changes of a query's result."""
+        found = Translator(self._source, self._free(name)).translate(plan)
+        return DataStream(self.env, (Edge(found),), found.output_type)
+
+    def insert(self, statement: Insert) -> None:
+        """Add the operators that write a query's result into a table."""
+        source, name = statement.query.source, plain_name(statement.table)
+        table = self.catalog.tables.get(name)
+        if table is None:
+            suggestion = did_you_mean(name, self.catalog.tables)
+            raise source.error(statement.at, f"there is no table {name!r}; {suggestion}")
+        plan = _fitted(self.plan(statement.query), table, statement)
+        connector, sink = connector_of(table), sink_of(table)
+        updating = is_updating(plan)
+        if updating and connector.takes == "added":
+            raise source.error(
+                statement.at,
+                f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that it has "
+                "written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
+            )
+        job_name = self._free(name)
+        end = Translator(self._source, job_name).translate(plan)
+        if updating and connector.takes == "upserts":
+            self._check_key(plan, table, statement)
+            end = upserts(end, table.primary_key)
+        self.env.add_operator(
+            Transformation(SinkSpec(sink), f"insert into {name}", (Edge(end),), None, uid=f"{job_name}-sink")
+        )
+        self.inserted += 1
+
+    def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
+        key = key_of(plan)
+        if key is None or not set(key) <= set(table.primary_key):
+            shown = ", ".join(table.primary_key)
+            by = "no key that the result keeps" if key is None else f"one row for each {', '.join(key) or 'query'}"
+            raise statement.query.source.error(
+                statement.at,
+                f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, and make "
+                "them the primary key",
+            )
+
+    def _source(self, name: str) -> Transformation:
+        found = self._sources.get(name)
+        if found is None:
+            table = self.catalog.tables[name]
+            spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
+            found = Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)
+            self._sources[name] = found
+        return found
+
+    def _free(self, name: str) -> str:
+        found, number = name, 2
+        while found in self._names:
+            found, number = f"{name}-{number}", number + 1
+        self._names.add(found)
+        return found
+
+
+def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
+    """The query's columns as the table's: by position, converted as INSERT does."""
+    source = statement.query.source
+    fields = {each.name: each for each in table.schema}
+    for column in statement.columns:
+        if column not in fields:
+            raise source.error(statement.at, f"table {table.name!r} has no column {column!r}; {did_you_mean(column, fields)}")
+    targets = statement.columns or tuple(fields)
+    if len(targets) != len(plan.schema):
+        raise source.error(
+            statement.query.start,
+            f"the query has {len(plan.schema)} columns ({', '.join(each.name for each in plan.schema)}), but table {table.name!r} "
+            f"takes {len(targets)} ({', '.join(targets)})",
+        )
+    given = {
+        target: _converted(Column(each.name, each.type), fields[target], source, statement)
+        for target, each in zip(targets, plan.schema, strict=True)
+    }
+    null = SqlType("NULL")
+    items = []
+    for target in table.schema:
+        found = given.get(target.name)
+        if found is not None and found.type.nullable and not target.type.nullable:
+            name = Literal(f"{target.name!r} of table {table.name!r}", SqlType("STRING", nullable=False))
+            found = Call("NOT NULL", (found, name), target.type)
+        if found is None:
+            if not target.type.nullable:
+                raise source.error(statement.at, f"column {target.name!r} of table {table.name!r} is NOT NULL, but gets no value")
+            found = Call("CAST", (Literal(None, null),), target.type)
+        items.append(Item(target.name, found))
+    return Select(plan, None, tuple(items))
+
+
+def _converted(value: Column, target: Field, source: Text, statement: Insert) -> Expression:
+    wanted, given = target.type, value.type
+    if given.name == wanted.name:
+        return value
+    widens = given.name in NUMBERS and wanted.name in NUMBERS and NUMBERS.index(given.name) < NUMBERS.index(wanted.name)
+    if not (widens or given.name == "NULL") or not castable(given, wanted):
+        raise source.error(
+            statement.query.start,
+            f"column {value.name!r} of the query is {given.name}, but column {target.name!r} of the table is {wanted.name}; use "
+            f"CAST({value.name} AS {wanted.name})",
+        )
+    return Call("CAST", (value,), wanted.with_null(given.nullable))

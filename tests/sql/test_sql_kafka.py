@@ -1,0 +1,168 @@
+"""A query over a real Kafka, as users have it: a file of SQL, killed, restored, and changed with its counts kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from programs import ENVIRONMENT, Python, run_python
+from servers.kafka import Kafka, Message
+
+DDL = """
+SET 'execution.checkpointing.interval' = '50 ms';
+CREATE TABLE orders (k STRING, v BIGINT)
+WITH ('connector' = 'kafka', 'topic' = '{orders}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'json');
+CREATE TABLE totals (k STRING, {columns}, PRIMARY KEY (k) NOT ENFORCED)
+WITH ('connector' = 'upsert-kafka', 'topic' = '{totals}', 'properties.bootstrap.servers' = '{servers}',
+      'key.format' = 'json', 'value.format' = 'json');
+"""
+FIRST = ("n BIGINT, total BIGINT", "INSERT INTO totals SELECT k, COUNT(*), SUM(v) FROM orders GROUP BY k;")
+WITH_AVERAGE = ("n BIGINT, total BIGINT, a BIGINT", "INSERT INTO totals SELECT k, COUNT(*), SUM(v), AVG(v) FROM orders GROUP BY k;")
+FEWER = ("n BIGINT", "INSERT INTO totals SELECT k, COUNT(*) FROM orders GROUP BY k HAVING SUM(v) > 69000;")
+WITH_MAXIMUM = ("n BIGINT, m BIGINT", "INSERT INTO totals SELECT k, COUNT(*), MAX(v) FROM orders GROUP BY k;")
+
+
+class Query:
+    """The job of a file of SQL, in a process of its own."""
+
+    def __init__(self, kafka: Kafka, directory: Path) -> None:
+        self.kafka, self.directory = kafka, directory
+        self.orders, self.totals = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
+        self.sent: dict[str, list[int | None]] = defaultdict(list)
+        self.process: Python | None = None
+
+    def write(self, version: tuple[str, str]) -> None:
+        columns, insert = version
+        names = {"orders": self.orders, "totals": self.totals, "servers": self.kafka.bootstrap_servers}
+        (self.directory / "app.sql").write_text(DDL.format(columns=columns, **names) + insert)
+
+    def start(self) -> None:
+        with open(self.directory / "log", "ab") as log:
+            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql"]
+            self.process = Python(
+                arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Stop it with a savepoint."""
+        done = self.command("stop", "app")
+        assert done.returncode == 0, done.stderr
+        assert self.process is not None
+        assert self.process.wait(60) == 0, self.log
+
+    def command(self, *arguments: str) -> Any:
+        return run_python(
+            ["-m", "forkpoint.cli", *arguments], cwd=self.directory, env=ENVIRONMENT, capture_output=True, text=True
+        )
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "log").read_text()[-4000:]
+
+    def send(self, start: int, stop: int) -> None:
+        rows = [(f"key {n % 7}", None if n % 5 == 0 else n) for n in range(start, stop)]
+        for k, v in rows:
+            self.sent[k].append(v)
+        self.kafka.produce(self.orders, [Message(json.dumps({"k": k, "v": v}).encode(), str(k).encode()) for k, v in rows])
+
+    def expected(self, row: Callable[[list[int | None]], dict[str, Any] | None]) -> dict[str, Any]:
+        found = {k: row(values) for k, values in self.sent.items()}
+        return {k: {"k": k, **each} for k, each in found.items() if each is not None}
+
+    def records(self) -> list[Message]:
+        return self.kafka.read(self.totals)
+
+    def folded(self) -> dict[str, Any]:
+        """The current row of each key, as a reader of the topic sees it."""
+        rows: dict[str, Any] = {}
+        for record in self.records():
+            assert record.key is not None
+            key = json.loads(record.key)["k"]
+            if record.value is None:
+                del rows[key]
+            else:
+                rows[key] = json.loads(record.value)
+        return rows
+
+    def wait_for(self, wanted: dict[str, Any]) -> None:
+        until = time.monotonic() + 60
+        while (found := self.folded()) != wanted:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < until, (found, wanted, self.log)
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def query(kafka: Kafka, tmp_path: Path) -> Any:
+    made = Query(kafka, tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.kill()
+
+
+def counted(values: list[int | None]) -> dict[str, Any]:
+    present = [value for value in values if value is not None]
+    return {"n": len(values), "total": sum(present) if present else None}
+
+
+def averaged(values: list[int | None]) -> dict[str, Any]:
+    found = counted(values)
+    present = sum(value is not None for value in values)
+    return {**found, "a": found["total"] // present if present else None}
+
+
+def only_large(values: list[int | None]) -> dict[str, Any] | None:
+    found = counted(values)
+    return {"n": found["n"]} if (found["total"] or 0) > 69000 else None
+
+
+def test_a_query_is_killed_restored_and_changed_with_its_counts_kept(query: Query) -> None:
+    query.write(FIRST)
+    query.start()
+    query.send(0, 500)
+    query.wait_for(query.expected(counted))
+    query.send(500, 800)  # while it works on these
+    query.kill()
+    query.send(800, 1000)
+    query.start()
+    query.wait_for(query.expected(counted))
+
+    query.stop()
+    before = len(query.records())
+    query.write(WITH_AVERAGE)
+    query.start()  # no new orders: only the difference of the results comes
+    query.wait_for(query.expected(averaged))
+    assert len(query.records()) == before + len(query.sent)
+
+    query.kill()  # the difference has been committed, and does not come again
+    query.start()
+    query.send(1000, 1100)
+    query.wait_for(query.expected(averaged))
+    query.stop()
+    changed = len(query.records())
+    assert changed <= before + 2 * len(query.sent) + 100
+
+    query.write(FEWER)  # SUM(v) is no longer a column, but decides which rows there are
+    query.start()
+    query.wait_for(query.expected(only_large))
+    assert 0 < len(query.folded()) < len(query.sent)
+    query.stop()
+
+    query.write(WITH_MAXIMUM)
+    refused = query.command("sql", "-f", "app.sql")
+    assert refused.returncode != 0
+    assert "MAX(v) cannot be computed from the saved COUNT(*), SUM(v)" in refused.stderr
