@@ -60,6 +60,7 @@ NAVIGATION: dict[str, list[str]] = {
     "How to: programs": [
         "state",
         "time",
+        "sql",
         "windows",
         "joins",
         "lookup",
@@ -116,6 +117,7 @@ NAVIGATION: dict[str, list[str]] = {
         "reference/connectors",
         "reference/types",
         "reference/environment",
+        "reference/sql",
         "reference/testing",
         "reference/state-processor",
         "reference/operations",

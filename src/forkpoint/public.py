@@ -225,6 +225,9 @@ from forkpoint.graph.options import (
     RestoreOptions,
     RuntimeExecutionMode,
 )
+from forkpoint.sql.errors import SqlError
+from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
+from forkpoint.table.results import TableResult
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -440,6 +443,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlError",
     "SqlLookup",
     "StaleGeneration",
     "State",
@@ -447,13 +451,17 @@ __all__ = [
     "StateNotFound",
     "StateTtlConfig",
     "StateTtlConfigBuilder",
+    "StatementSet",
     "StdDev",
     "StorageError",
     "StorageUnavailable",
     "StreamExecutionEnvironment",
     "StreamFormat",
+    "StreamTableEnvironment",
     "Sum",
     "SystemUnavailable",
+    "Table",
+    "TableResult",
     "TaggedUnion",
     "Time",
     "TimeDomain",

@@ -21,7 +21,7 @@ def failing(cli, *args, code):
 
 def check_whole(cli, job="digits", factor=100):
     """Ten digits that all have the same count, and each epoch a hundred numbers more."""
-    found = cli.look("sql", job, TOTALS)
+    found = cli.look("state", "query", job, TOTALS)
     ((keys, total, same),) = found["rows"]
     assert (keys, same, total % factor, found["job"]) == (10, True, 0, job)
     return found["epoch"], total

@@ -116,7 +116,7 @@ def test_a_job_that_has_stopped_has_the_state_of_its_savepoint(run):
         args = ("a: counts", state, "3")
         assert run("state", "get", "kinds", *args)["rows"] == run("state", "get", "latest", *args)["rows"]
     sql = 'SELECT * FROM "a: counts".seen JOIN "a: counts"."by.parity" USING (key) ORDER BY ALL'
-    assert run("sql", "kinds", sql)["rows"] == run("sql", "latest", sql)["rows"] != []
+    assert run("state", "query", "kinds", sql)["rows"] == run("state", "query", "latest", sql)["rows"] != []
     assert "the first 7 rows" in run.text("state", "get", "kinds", "a: counts", "seen", "--limit", "7")
     shown = {each["state"]: (each["kind"], each["rows"]) for each in run("state", "ls", "kinds")["states"]}
     assert shown == {

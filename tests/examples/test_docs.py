@@ -99,6 +99,40 @@ def test_the_readme_s_commands(tmp_path: Path) -> None:
             cancel(job, tmp_path)
 
 
+def test_the_five_minutes_of_sql(tmp_path: Path) -> None:
+    """As written there, with the change that is shown there."""
+    every = blocks(ROOT / "docs" / "sql.md")
+    query = next(block.text for block in every if block.info == "sql")
+    change = next(block.text for block in every if block.info == "diff")
+    first, second = (block.text.splitlines() for block in every if block.info == "console")
+    state = next(block.text for block in every if block.info == "text")
+    app = tmp_path / "totals.sql"
+    app.write_text(query)
+    logs, said = [], []
+    try:
+        for line in [*first, None, *second]:
+            if line is None:
+                app.write_text(apply_diff(query, change))
+            elif line.startswith("$ forkpoint "):
+                said.append(forkpoint(line[2:], tmp_path))
+                if " -d" in line:
+                    logs.append(tmp_path / re.findall(r"log: (.*)", said[-1])[0])
+                    wait_for(logs[-1], r"\+I\[bob")
+            else:
+                subprocess.run(line[2:], shell=True, cwd=tmp_path, check=True)
+    finally:
+        cancel("totals", tmp_path)
+    changes = [sorted(re.findall(r"[+-][ID]\[.*\]", log.read_text())) for log in logs]
+    assert changes == [["+I[ann, 1, 300]", "+I[bob, 1, 500]"], ["+I[bob, 1, 500]", "-D[ann, 1, null]", "-D[bob, 1, null]"]]
+    assert said[1] == state
+    assert "the first epoch emits the difference" in said[3]
+
+
+def wait_for(log: Path, pattern: str) -> None:
+    while not re.search(pattern, log.read_text()):
+        time.sleep(0.05)
+
+
 def printed(log: Path) -> dict[str, int]:
     """The first totals that a run prints."""
     while True:

@@ -100,7 +100,7 @@ def _accumulator(kind: Kind, call: AggregateCall, of: SqlType) -> Accumulator:
 
 def readable_name(expression: Expression) -> str:
     """A name for a column of state: the column's own name, or words of the expression with a digest of its text."""
-    text = str(expression)
+    text = str(expression).removeprefix("by ")  # the key of a subquery
     if isinstance(expression, Column) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         return text
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]

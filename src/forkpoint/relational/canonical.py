@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forkpoint.relational.expressions import Column, Expression, Item, all_of, conjuncts_of, replace_columns
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, key_name
 
 Replacements = Mapping[str, Expression]
 
@@ -84,10 +84,10 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
     distinct = {str(call): call for call in calls.values()}
     found = Aggregate(
         source if condition is None else Select(source, condition, ()),
-        tuple(Item(text, items[text]) for text in sorted(items)),
+        tuple(Item(key_name(items[text]), items[text]) for text in sorted(items)),
         tuple(distinct[text] for text in sorted(distinct)),
     )
-    named = {name: Column(str(of), of.type) for name, of in keys.items()}
+    named = {name: Column(key_name(of), of.type) for name, of in keys.items()}
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
 
 

@@ -46,7 +46,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     def rows(self, keys: Mapping[str, pa.Array], state: Mapping[str, pa.Array]) -> tuple[Any, pa.RecordBatch]:
         """The view of groups: the indices of those that it shows (None: all), and their columns.
 
-        ``keys`` by their text, and ``state`` by the accumulators' names, with one entry per group.
+        ``keys`` by their columns' names, and ``state`` by the accumulators' names, with one entry per group.
         """
         calls = {str(call): result(call, state) for call in self.aggregate.calls}
         columns = pa.RecordBatch.from_pydict({**keys, **calls}) if keys or calls else _rows_only(len(state["count"]))
@@ -108,4 +108,4 @@ def _described(source: Plan, condition: Expression | None) -> str:
 
 
 def _keys(aggregate: Aggregate) -> str:
-    return ", ".join(key.name for key in aggregate.keys) or "nothing"
+    return ", ".join(str(key.of) for key in aggregate.keys) or "nothing"

@@ -46,6 +46,11 @@ class AggregateCall(msgspec.Struct, frozen=True):
         return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 
+def key_name(key: Expression) -> str:
+    """The name of a key's column in the result of an aggregate. No call has such a text."""
+    return f"by {key}"
+
+
 class Aggregate(msgspec.Struct, frozen=True, tag_field="node", tag="aggregate"):
     """One row for each group of rows with equal ``keys``. The columns are the keys, then the calls, each named by its text."""
 

@@ -21,9 +21,9 @@ from forkpoint.relational.types import Field
 
 @dataclass
 class Translator:
-    """``source``: the operator that reads a table. ``name``: of the result, from which operators with state get their uids."""
+    """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids."""
 
-    source: Callable[[str], Transformation]
+    source: Callable[[str], tuple[Edge, ...]]
     name: str
     _taken: set[str] = field(default_factory=set)
 
@@ -44,8 +44,7 @@ class Translator:
         if isinstance(below, Aggregate):
             return self._aggregate(below, View(condition, items))
         schema = tuple(Field(item.name, item.of.type) for item in items)
-        upstream = self.source(below.table)
-        return Transformation(SelectSpec(condition, items), "select", (Edge(upstream, None, Forward()),), row_type(schema))
+        return Transformation(SelectSpec(condition, items), "select", self.source(below.table), row_type(schema))
 
     def _aggregate(self, aggregate: Aggregate, view: View) -> Transformation:
         definition = GroupDefinition(aggregate, view)
@@ -93,5 +92,6 @@ class FirstFields:
     count: int
 
     def __call__(self, element: Any) -> Any:
-        fields = tuple(element)[: self.count]
-        return fields if self.count > 1 else fields[0] if fields else 0
+        if self.count == 1:
+            return element[0]
+        return tuple(element)[: self.count] if self.count else 0

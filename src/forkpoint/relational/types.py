@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.types import TypeInformation, Types
-from forkpoint.types.kinds.containers import optional
+from forkpoint.types.kinds.containers import optional, present
 
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 NUMBERS = (*INTEGERS, "FLOAT", "DOUBLE")
@@ -62,6 +62,15 @@ class SqlType(msgspec.Struct, frozen=True):
     @property
     def is_integer(self) -> bool:
         return self.name in INTEGERS
+
+
+_NAMES = {make().kind: name for name, make in _STREAM_TYPES.items() if name != "NULL"}
+
+
+def sql_type(of: TypeInformation) -> SqlType | None:
+    """The SQL type of a type of streams; None if SQL has none for it."""
+    name = _NAMES.get(present(of).kind)
+    return None if name is None else SqlType(name, nullable=of.nullable)
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -1,5 +1,1 @@
 """SQL text: statements with their positions, and the plans of queries (forkpoint.relational). It runs nothing."""
-
-from forkpoint.extras import require
-
-require("sqlglot", "SQL")

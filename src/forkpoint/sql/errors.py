@@ -35,5 +35,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     lower = {each.lower(): each for each in names}
     close = get_close_matches(name.lower(), lower, 1)
     if close:
-        return f"did you mean {lower[close[0]]}?"
+        return f"did you mean {lower[close[0]]!r}?"
     return f"there are {', '.join(names[:20])}" if names else "there are none"

@@ -236,9 +236,17 @@ class Binder:
     # -- positions
 
     def at(self, node: Node) -> int:
-        """Where a node begins, or the first of its parts with a position."""
+        """Where a node begins, as far as is known: sqlglot keeps the positions of names and of most functions."""
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-        return self.offset + (min(starts) if starts else 0)
+        text = self.scope.source.text
+        if isinstance(node, exp.Literal) and node.parent is not None:
+            return max(text.find(str(node.this), self.at(node.parent)), self.offset)
+        if not starts:
+            return self.offset if node.parent is None else self.at(node.parent)
+        start: int = self.offset + min(starts)
+        if isinstance(node, exp.Func) and "start" not in node.meta:
+            start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)
+        return start
 
     def _error(self, node: Node, problem: str) -> SqlError:
         return self.scope.source.error(self.at(node), problem)

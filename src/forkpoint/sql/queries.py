@@ -10,7 +10,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, key_name
 from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
@@ -155,7 +155,7 @@ class _QueryBinder:
             found = binder.bind(node)
             if not any(columns_of(found)):
                 raise self._error(node, f"GROUP BY {found} is a constant; name a column")
-            keys.setdefault(str(found), Item(str(found), found))
+            keys.setdefault(str(found), Item(key_name(found), found))
         return tuple(keys.values())
 
     def _error(self, node: Any, problem: str) -> SqlError:
@@ -167,7 +167,7 @@ class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
     def __init__(self, source: Text, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
-        self._source, self._keys, self._aggregates, self._offsets = source, {k.name: k for k in keys}, aggregates, offsets
+        self._source, self._keys, self._aggregates, self._offsets = source, {str(key.of): key for key in keys}, aggregates, offsets
 
     def over_groups(self, expression: Expression) -> Expression:
         key = self._keys.get(str(expression))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from forkpoint.extras import require
 from forkpoint.sql.errors import SqlError, Text
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 @cache
 def dialect() -> Any:
     """Flink's dialect. Only the tokenizer differs: sqlglot's compiled parser cannot be subclassed."""
+    require("sqlglot", "SQL")
     from sqlglot import Dialect, tokens
 
     class Flink(Dialect):

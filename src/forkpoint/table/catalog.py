@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from forkpoint.graph.transformations import Edge
 from forkpoint.relational.plan import Plan, Scan
+from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, Drop
 
@@ -20,18 +23,27 @@ def plain_name(name: str) -> str:
     return name
 
 
+@dataclass(frozen=True)
+class StreamTable:
+    """A stream of the program as a table of added rows."""
+
+    schema: Schema
+    edges: tuple[Edge, ...]
+
+
 @dataclass
 class Catalog:
     tables: dict[str, CreateTable] = field(default_factory=dict)
+    streams: dict[str, StreamTable] = field(default_factory=dict)
     views: dict[str, Plan] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        return sorted({*self.tables, *self.views})
+        return sorted({*self.tables, *self.streams, *self.views})
 
     def find(self, name: str) -> Plan | None:
         """The plan that reads a table or view."""
         name = plain_name(name)
-        table = self.tables.get(name)
+        table = self.tables.get(name) or self.streams.get(name)
         return Scan(name, table.schema) if table is not None else self.views.get(name)
 
     def has(self, name: str) -> bool:
@@ -40,7 +52,9 @@ class Catalog:
     def drop(self, statement: Drop) -> str | None:
         """Remove a table or view; returns what is wrong with that, if anything."""
         name = plain_name(statement.name)
-        found: dict[str, CreateTable] | dict[str, Plan] = self.views if statement.kind == "VIEW" else self.tables
+        found: dict[str, Any] = self.tables
+        if statement.kind == "VIEW":
+            found = self.streams if name in self.streams else self.views
         if found.pop(name, None) is not None or statement.if_exists:
             return None
         return f"there is no {statement.kind.lower()} {name!r}; {did_you_mean(name, found)}"

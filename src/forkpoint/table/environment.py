@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import GraphError
+from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Explain, Insert, Query, Set, Statement, parse
 from forkpoint.table.explanation import explained
@@ -33,8 +37,7 @@ class StreamTableEnvironment:
             raise GraphError(f"execute_sql() takes one statement, not {len(statements)}; use create_statement_set() for several")
         session, statement = self._session, statements[0]
         if isinstance(statement, Query):
-            plan = session.plan(statement)
-            return TableResult(plan.schema, session.stream(plan))
+            return Table(session, session.plan(statement)).execute()
         if isinstance(statement, Explain):
             print(explained(session.plan(statement.query)))
             return TableResult()
@@ -42,6 +45,17 @@ class StreamTableEnvironment:
         if not isinstance(statement, Insert):
             return TableResult()
         return self._started()
+
+    def create_temporary_view(self, view_path: str, data_stream: DataStream[Any]) -> None:
+        """Give a stream a name in SQL: a table of added rows, with the fields of the stream's type as columns."""
+        self._session.add_stream(view_path, data_stream)
+
+    def sql_query(self, query: str) -> Table:
+        """The result of a query. SqlError if it is not valid."""
+        statements = list(parse(Text(query)))
+        if len(statements) != 1 or not isinstance(statements[0], Query):
+            raise GraphError("sql_query() takes one query: SELECT …; use execute_sql() for other statements")
+        return Table(self._session, self._session.plan(statements[0]))
 
     def create_statement_set(self) -> StatementSet:
         """Several INSERTs that run as one job."""
@@ -55,6 +69,21 @@ class StreamTableEnvironment:
         client = self._session.env.execute_async(self._session.name)
         self._session.forget_job()
         return TableResult(client=client)
+
+
+class Table:
+    """The result of a query, which nothing has computed yet."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self._session, self._plan = session, plan
+
+    def execute(self) -> TableResult:
+        """The changes of the result, which run when they are collected or printed."""
+        return TableResult(self._plan.schema, self._session.stream(self._plan))
+
+    def explain(self) -> str:
+        """The plan as text."""
+        return explained(self._plan)
 
 
 class StatementSet:

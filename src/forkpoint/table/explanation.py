@@ -25,6 +25,6 @@ def _described(node: Plan) -> str:
             shown = ", ".join(item.name if str(item.of) == item.name else f"{item.of} AS {item.name}" for item in items)
             return f"Select {shown}" + ("" if condition is None else f" WHERE {condition}")
         case Aggregate(_, keys, calls):
-            by = f" by {', '.join(key.name for key in keys)}" if keys else ""
+            by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, without limit"
     raise AssertionError(node)

@@ -8,6 +8,7 @@ from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.errors import ConfigError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
@@ -16,11 +17,10 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions import castable
 from forkpoint.relational.plan import Plan, Select, is_updating, key_of
 from forkpoint.relational.translation import Translator, upserts
-from forkpoint.relational.types import NUMBERS, Field, SqlType
-from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.queries import bind_query
+from forkpoint.relational.types import NUMBERS, Field, SqlType, sql_type
+from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
-from forkpoint.table.catalog import Catalog, plain_name
+from forkpoint.table.catalog import Catalog, StreamTable, plain_name
 from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
 
 
@@ -61,7 +61,21 @@ class Session:
             plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
         self.catalog.views.setdefault(plain_name(statement.name), plan)
 
-    def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], SqlError]) -> None:
+    def add_stream(self, name: str, stream: DataStream[Any]) -> None:
+        """Make a stream a table of the catalogue, with the fields of its type as columns."""
+        of = stream.get_type()
+        if of is None or not of.fields:
+            raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
+        fields = []
+        for each in of.fields:
+            found = sql_type(each.type)
+            if found is None:
+                raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
+            fields.append(Field(each.name, found))
+        self._check_free(name, False, lambda problem: ConfigError(problem))
+        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), stream.edges)
+
+    def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
         if self.catalog.has(name) and not if_not_exists:
             raise error(f"there already is a table or view {plain_name(name)!r}; drop it first, or use IF NOT EXISTS")
 
@@ -81,6 +95,8 @@ class Session:
     # -- queries
 
     def plan(self, query: Query) -> Plan:
+        from forkpoint.sql.queries import bind_query  # loads sqlglot
+
         return bind_query(query, self.catalog.find, self.catalog.names)
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
@@ -125,14 +141,17 @@ class Session:
                 "them the primary key",
             )
 
-    def _source(self, name: str) -> Transformation:
+    def _source(self, name: str) -> tuple[Edge, ...]:
+        stream = self.catalog.streams.get(name)
+        if stream is not None:
+            return stream.edges
         found = self._sources.get(name)
         if found is None:
             table = self.catalog.tables[name]
             spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
             found = Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)
             self._sources[name] = found
-        return found
+        return (Edge(found),)
 
     def _free(self, name: str) -> str:
         found, number = name, 2

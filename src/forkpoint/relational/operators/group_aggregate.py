@@ -154,8 +154,8 @@ class GroupAggregate(KeyedOperator):
         indices = pa.array(present)
         keys = groups.keys.take(indices)
         parts = [] if not definition.aggregate.keys else keys.flatten() if len(definition.aggregate.keys) > 1 else [keys]
-        by_text = {str(key.of): part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
-        shown, columns = definition.rows(by_text, {name: column.take(indices) for name, column in groups.state.items()})
+        named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
+        shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
         return present if shown is None else present[shown], columns
 
     def _changes(

@@ -1,0 +1,110 @@
+"""Typical mistakes: the message has the position, and says what to write instead."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.sql.errors import SqlError, Text
+from forkpoint.sql.statements import Query, parse
+from forkpoint.table.environment import execute
+from forkpoint.table.session import Session
+
+DDL = """CREATE TABLE orders (k STRING, v BIGINT NOT NULL, x DOUBLE, at TIMESTAMP(3))
+WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
+CREATE TABLE totals (k STRING PRIMARY KEY NOT ENFORCED, n BIGINT)
+WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'key.format' = 'json', 'value.format' = 'json');
+CREATE TABLE files (k STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
+"""
+
+# ^ is below the first sign of what is wrong.
+MISTAKES = [
+    ("SELECT kk FROM orders", "       ^", "there is no column 'kk'; did you mean 'k'?"),
+    ("SELECT k FROM order", "              ^", "there is no table 'order'; did you mean 'orders'?"),
+    ("SELECT o.k FROM orders AS p", "       ^", "there is no table 'o' here; FROM has p"),
+    ("SELECT k, v FROM orders GROUP BY k", "          ^", "column 'v' must be in GROUP BY, or inside an aggregate such as MAX(v)"),
+    ("SELECT COUNT(*) FROM orders WHERE SUM(v) > 1", " " * 34 + "^", "an aggregate (SUM) is not allowed in WHERE"),
+    ("SELECT k + 1 FROM orders", "       ^", "+ takes numbers, not STRING and INT"),
+    ("SELECT v FROM orders WHERE k = 1", " " * 27 + "^", "cannot compare STRING with INT; CAST one of them"),
+    ("SELECT v FROM orders WHERE v", " " * 27 + "^", "WHERE takes a condition, not BIGINT"),
+    ("SELECT SUMM(v) FROM orders", "       ^", "there is no function SUMM; did you mean 'SUM'?"),
+    ("SELECT v * 1.5 FROM orders", "           ^", "1.5 is a DECIMAL, which is not supported yet; write 1.5E0, a DOUBLE"),
+    ("SELECT CAST(x AS DECIMAL(10, 2)) FROM orders", "       ^", "type DECIMAL is not supported yet"),
+    ("SELECT CAST(at AS DOUBLE) FROM orders", "       ^", "cannot CAST TIMESTAMP to DOUBLE"),
+    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY is not supported yet"),
+    ("SELECT a.k FROM orders AS a JOIN orders AS b ON a.k = b.k", " " * 33 + "^", "JOIN is not supported yet"),
+    ("SELECT SUBSTRING(k) FROM orders", "       ^", "SUBSTRING takes 2 to 3 arguments, not 1"),
+    ("SELECT UPPER(v) FROM orders", "       ^", "UPPER takes STRING, not BIGINT"),
+    ("SELECT k FROM orders WHERE", " " * 21 + "^", "syntax error at 'WHERE'"),
+    ("SELEC k FROM orders", "^", "expected a statement: SELECT, INSERT INTO, CREATE, DROP, SET or EXPLAIN, not 'SELEC'"),
+    ("INSERT INTO total SELECT k, v FROM orders", " " * 12 + "^", "there is no table 'total'; did you mean 'totals'?"),
+    ("INSERT INTO totals SELECT k FROM orders", " " * 19 + "^", "the query has 1 columns (k), but table 'totals' takes 2 (k, n)"),
+    ("INSERT INTO totals SELECT v, v FROM orders", " " * 19 + "^", "column 'v' of the query is BIGINT, but column 'k' of the table is"),
+    (
+        "INSERT INTO files SELECT k, COUNT(*) FROM orders GROUP BY k",
+        " " * 12 + "^",
+        "table 'files' (filesystem) takes added rows only, but this query also changes rows",
+    ),
+    (
+        "INSERT INTO totals SELECT MAX(k), COUNT(*) FROM orders GROUP BY v",
+        " " * 12 + "^",
+        "the primary key of table 'totals' is (k), but the query has no key that the result keeps",
+    ),
+    ("CREATE TABLE t (k STRING) WITH ('connector' = 'kafkaa')", " " * 46 + "^", "there is no connector 'kafkaa'; did you mean 'kafka'?"),
+    ("CREATE TABLE t (k STRIN) WITH ('connector' = 'print')", " " * 18 + "^", "there is no type STRIN; did you mean 'STRING'?"),
+    ("CREATE TABLE t (k STRING, PRIMARY KEY (j) NOT ENFORCED) WITH ('connector' = 'print')", " " * 26 + "^", "has no column 'j'"),
+    ("CREATE TABLE orders (k STRING) WITH ('connector' = 'print')", " " * 13 + "^", "there already is a table or view 'orders'"),
+    ("CREATE TABLE t (k STRING WITH ('connector' = 'print')", " " * 25 + "^", "expected ), not 'WITH'"),
+    ("DROP TABLE ordrs", " " * 11 + "^", "there is no table 'ordrs'; did you mean 'orders'?"),
+    ("SELECT k FROM orders WHERE k = 'a", " " * 32 + "^", "a quote or comment is not closed"),
+]
+
+
+def run(text: str) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    session, source = Session(env), Text(text, "app.sql")
+    for statement in parse(Text(DDL)):
+        execute(session, statement, Text(DDL))
+    for statement in parse(source):
+        if isinstance(statement, Query):
+            session.stream(session.plan(statement))
+        else:
+            execute(session, statement, source)
+
+
+@pytest.mark.parametrize(("text", "mark", "message"), MISTAKES)
+def test_a_mistake_is_shown_where_it_is(text: str, mark: str, message: str) -> None:
+    with pytest.raises(SqlError) as error:
+        run(text)
+    first, line, below = str(error.value).split("\n")
+    assert message in first
+    assert (line, below) == (f"  {text}", f"  {mark}")
+    assert re.match(rf"app\.sql, line 1, column {len(mark)}: ", first)
+
+
+def test_the_line_of_a_long_file_is_named() -> None:
+    with pytest.raises(SqlError, match=r"app\.sql, line 4, column 3: there is no column 'w'"):
+        run("-- totals\nSELECT\n  k,\n  w\nFROM orders")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("'connector' = 'filesystem', 'format' = 'json'", "needs the option 'path'"),
+        ("'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'xml'", "option 'format' is 'xml'; use 'json' or 'csv' or 'parquet'"),
+        ("'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json', 'pth' = 'x'", "has no option 'pth'; did you mean 'path'?"),
+    ],
+)
+def test_options_are_checked(options: str, message: str) -> None:
+    with pytest.raises(SqlError, match=re.escape(message)):
+        run(f"CREATE TABLE t (k STRING) WITH ({options}); SELECT k FROM t")
+
+
+def test_values_of_options_are_not_shown() -> None:
+    secret = "'properties.sasl.password' = 'hunter2'"
+    with pytest.raises(SqlError) as error:
+        run(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka',\n{secret},\n'properties.bootstrap.servers' = 'b:1'); SELECT k FROM t")
+    assert "hunter2" not in str(error.value)
+    assert "hunter2" not in repr(list(parse(Text(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka', {secret})"))))
