@@ -25,7 +25,10 @@ WITH ('connector' = 'upsert-kafka', 'topic' = '{totals}', 'properties.bootstrap.
       'key.format' = 'json', 'value.format' = 'json');
 """
 FIRST = ("n BIGINT, total BIGINT", "INSERT INTO totals SELECT k, COUNT(*), SUM(v) FROM orders GROUP BY k;")
-WITH_AVERAGE = ("n BIGINT, total BIGINT, a BIGINT", "INSERT INTO totals SELECT k, COUNT(*), SUM(v), AVG(v) FROM orders GROUP BY k;")
+WITH_AVERAGE = (
+    "n BIGINT, total BIGINT, a BIGINT",
+    "INSERT INTO totals SELECT k, COUNT(*), SUM(v), AVG(v) FROM orders GROUP BY k;",
+)
 FEWER = ("n BIGINT", "INSERT INTO totals SELECT k, COUNT(*) FROM orders GROUP BY k HAVING SUM(v) > 69000;")
 WITH_MAXIMUM = ("n BIGINT, m BIGINT", "INSERT INTO totals SELECT k, COUNT(*), MAX(v) FROM orders GROUP BY k;")
 
@@ -47,9 +50,7 @@ class Query:
     def start(self) -> None:
         with open(self.directory / "log", "ab") as log:
             arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql"]
-            self.process = Python(
-                arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
-            )
+            self.process = Python(arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
         assert self.process is not None

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational.expressions import Call, Column, Expression, Literal as LiteralExpression
+from forkpoint.relational.expressions import Call, Column, Expression
+from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BIGINT, SqlType
 
@@ -170,4 +171,6 @@ def result(call: AggregateCall, state: Mapping[str, pa.Array]) -> pa.Array:
     try:
         return pc.if_else(empty, pa.scalar(None, arrow), number.cast(arrow, safe=not pa.types.is_floating(arrow)))
     except pa.ArrowInvalid as error:
-        raise JobFailed(f"{call} exceeds {call.type.name}, the type of its argument; CAST the argument AS BIGINT: {error}") from error
+        raise JobFailed(
+            f"{call} exceeds {call.type.name}, the type of its argument; CAST the argument AS BIGINT: {error}"
+        ) from error

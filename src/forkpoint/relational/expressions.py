@@ -42,6 +42,14 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
         return repr(self.value)
 
     @property
+    def is_valid(self) -> bool:
+        """Whether a time has a valid text."""
+        try:
+            return self.python_value is not self
+        except msgspec.ValidationError:
+            return False
+
+    @property
     def python_value(self) -> Any:
         """The value as the type's Python class."""
         classes = {"DATE": date, "TIME": time, "TIMESTAMP": datetime, "TIMESTAMP_LTZ": datetime, "BYTES": bytes}

@@ -1,7 +1,7 @@
 """SQL's scalar functions: the type of each result, and the kernel that computes a column of results.
 
-Kernels follow SQL: NULL in, NULL out, unless a function says otherwise; AND and OR have three values. Integer arithmetic is checked,
-integer division truncates; both as errors rather than as wrong numbers.
+Kernels follow SQL: NULL in, NULL out, unless a function says otherwise; AND and OR have three values. Integer division truncates;
+integers that overflow, or are divided by zero, are errors.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, STRING, TIMES, SqlType, common_type
 
-Datum = pa.Array | pa.Scalar
+Datum: TypeAlias = Any
+"""A column (pa.Array), or one value for all rows (pa.Scalar)."""
 Types = Sequence[SqlType]
 
 
@@ -231,7 +233,10 @@ FUNCTIONS: dict[str, Function] = {
     "IS TRUE": Function((1, 1), _never_null("BOOLEAN"), _is(True), lambda types: BOOLEAN),
     "IS FALSE": Function((1, 1), _never_null("BOOLEAN"), _is(False), lambda types: BOOLEAN),
     "IS DISTINCT FROM": Function(
-        (2, 2), lambda types: found if isinstance(found := _comparison(types), str) else BOOLEAN.with_null(False), _distinct, _common_of
+        (2, 2),
+        lambda types: found if isinstance(found := _comparison(types), str) else BOOLEAN.with_null(False),
+        _distinct,
+        _common_of,
     ),
     "IN": Function((2, None), _comparison, _in, _common_of),
     "CASE": Function((3, None), _case, _case_when),
@@ -310,4 +315,3 @@ def _cast(value: Datum, arrow: pa.DataType) -> Datum:
             value = pc.utf8_lower(value)
     options = pc.CastOptions(arrow, allow_float_truncate=True, allow_time_truncate=True)
     return pc.cast(value, options=options)
-

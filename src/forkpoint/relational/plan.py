@@ -92,5 +92,6 @@ def key_of(plan: Plan) -> tuple[str, ...] | None:
 
 def unwrapped(expression: Expression) -> Expression:
     """The expression without the check that it is not NULL."""
-    checked = isinstance(expression, Call) and expression.function == "NOT NULL"
-    return expression.arguments[0] if checked else expression
+    if isinstance(expression, Call) and expression.function == "NOT NULL":
+        return expression.arguments[0]
+    return expression

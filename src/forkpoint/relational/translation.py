@@ -67,8 +67,8 @@ class Translator:
         found = [call for call in aggregate.calls if call.function in NOT_RETRACTABLE]
         if found and is_updating(aggregate.input):
             raise ConfigError(
-                f"{self.name}: {found[0]} over rows that change, such as those of a subquery with GROUP BY, is not supported yet; "
-                "use COUNT, SUM and AVG there"
+                f"{self.name}: {found[0]} over rows that change, such as those of a subquery with GROUP BY, is not supported "
+                "yet; use COUNT, SUM and AVG there"
             )
 
     def _uid(self, role: str) -> str:

@@ -99,7 +99,9 @@ class Binder:
                     raise self._error(node, "IN with a subquery is not supported yet; list the values")
                 return self._call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
             case exp.Escape():
-                return self._call("LIKE", node, [self.bind(node.this.this), self.bind(node.this.expression), self.bind(node.expression)])
+                return self._call(
+                    "LIKE", node, [self.bind(node.this.this), self.bind(node.this.expression), self.bind(node.expression)]
+                )
             case exp.Case():
                 return self._case(node)
             case exp.If():
@@ -270,11 +272,7 @@ def _time_literal(value: Expression, target: SqlType) -> Literal | None:
         return None
     text: LiteralValue = str(value.value).strip().replace(" ", "T", 1)
     found = Literal(text, SqlType(target.name, nullable=False))
-    try:
-        found.python_value
-    except ValueError:
-        return None
-    return found
+    return found if found.is_valid else None
 
 
 Bind = Callable[[Any], Expression]

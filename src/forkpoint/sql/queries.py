@@ -167,7 +167,12 @@ class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
     def __init__(self, source: Text, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
-        self._source, self._keys, self._aggregates, self._offsets = source, {str(key.of): key for key in keys}, aggregates, offsets
+        self._source, self._keys, self._aggregates, self._offsets = (
+            source,
+            {str(key.of): key for key in keys},
+            aggregates,
+            offsets,
+        )
 
     def over_groups(self, expression: Expression) -> Expression:
         key = self._keys.get(str(expression))

@@ -11,8 +11,15 @@ from forkpoint.sql.tokens import Tokens, statements_of
 
 TYPES = {
     **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BYTES", "DATE")},
-    **{"INTEGER": "INT", "VARCHAR": "STRING", "CHAR": "STRING", "TEXT": "STRING", "VARBINARY": "BYTES"},
-    **{"TIME": "TIME", "TIMESTAMP": "TIMESTAMP", "TIMESTAMP_LTZ": "TIMESTAMP_LTZ", "TIMESTAMPLTZ": "TIMESTAMP_LTZ"},
+    "INTEGER": "INT",
+    "VARCHAR": "STRING",
+    "CHAR": "STRING",
+    "TEXT": "STRING",
+    "VARBINARY": "BYTES",
+    "TIME": "TIME",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP_LTZ",
+    "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
 }
 _LATER = {"DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW", "MULTISET", "INTERVAL", "RAW"}
 

@@ -11,7 +11,7 @@ from forkpoint.extras import require
 from forkpoint.sql.errors import SqlError, Text
 
 if TYPE_CHECKING:
-    from sqlglot.tokens import Token
+    from sqlglot.tokenizer_core import Token
 
 
 @cache

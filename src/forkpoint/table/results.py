@@ -32,8 +32,8 @@ class TableResult:
         if self._stream is None:
             return
         names = tuple(field.name for field in self._schema)
-        fields = self._stream.get_type().fields or ()
-        weighted = bool(fields) and fields[-1].name == WEIGHT
+        of = self._stream.get_type()
+        weighted = of is not None and WEIGHT in of.column_names
         with self._stream.execute_and_collect() as elements:
             for element in elements:
                 values = list(element)

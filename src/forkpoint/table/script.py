@@ -30,4 +30,3 @@ def run_script(content: bytes, path: str) -> None:
                 execute(session, statement, source)
     if session.inserted:
         session.env.execute(session.name)
-

@@ -44,7 +44,9 @@ class Session:
     # -- statements
 
     def create_table(self, statement: CreateTable) -> None:
-        self._check_free(statement.name, statement.if_not_exists, lambda problem: statement.source.error(statement.offsets[""], problem))
+        self._check_free(
+            statement.name, statement.if_not_exists, lambda problem: statement.source.error(statement.offsets[""], problem)
+        )
         connector_of(statement)
         self.catalog.tables.setdefault(plain_name(statement.name), statement)
 
@@ -55,7 +57,8 @@ class Session:
         if statement.columns:
             if len(statement.columns) != len(plan.schema):
                 raise source.error(
-                    statement.at, f"view {statement.name!r} names {len(statement.columns)} columns, its query has {len(plan.schema)}"
+                    statement.at,
+                    f"view {statement.name!r} names {len(statement.columns)} columns, its query has {len(plan.schema)}",
                 )
             pairs = zip(statement.columns, plan.schema, strict=True)
             plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
@@ -117,17 +120,15 @@ class Session:
         if updating and connector.takes == "added":
             raise source.error(
                 statement.at,
-                f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that it has "
-                "written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
+                f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
+                "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
         job_name = self._free(name)
         end = Translator(self._source, job_name).translate(plan)
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
-        self.env.add_operator(
-            Transformation(SinkSpec(sink), f"insert into {name}", (Edge(end),), None, uid=f"{job_name}-sink")
-        )
+        self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", (Edge(end),), None, uid=f"{job_name}-sink"))
         self.inserted += 1
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
@@ -137,8 +138,8 @@ class Session:
             by = "no key that the result keeps" if key is None else f"one row for each {', '.join(key) or 'query'}"
             raise statement.query.source.error(
                 statement.at,
-                f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, and make "
-                "them the primary key",
+                f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, "
+                "and make them the primary key",
             )
 
     def _source(self, name: str) -> tuple[Edge, ...]:
@@ -172,8 +173,8 @@ def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
     if len(targets) != len(plan.schema):
         raise source.error(
             statement.query.start,
-            f"the query has {len(plan.schema)} columns ({', '.join(each.name for each in plan.schema)}), but table {table.name!r} "
-            f"takes {len(targets)} ({', '.join(targets)})",
+            f"the query has {len(plan.schema)} columns ({', '.join(each.name for each in plan.schema)}), but table "
+            f"{table.name!r} takes {len(targets)} ({', '.join(targets)})",
         )
     given = {
         target: _converted(Column(each.name, each.type), fields[target], source, statement)

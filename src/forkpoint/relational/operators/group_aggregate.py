@@ -1,9 +1,9 @@
 """GROUP BY: keeps accumulators by key, and emits the changes of the view of the groups, net for each epoch.
 
-If the query has changed since its state was saved, the first epoch emits the difference between its new result and the old one, for
-all groups. Both are functions of the state, and the state carries the definition of the old one (``StateInfo.definition``), which
-the commit of that epoch replaces. So an epoch that is repeated, or a run that dies before its commit, emits the difference again,
-and a later run does not.
+If the query has changed since its state was saved, the first epoch emits the difference between its new result and the old one,
+for all groups. Both are functions of the state, and the state carries the definition of the old one (``StateInfo.definition``),
+which the commit of that epoch replaces. So an epoch that is repeated, or a run that dies before its commit, emits the difference
+again, and a later run does not.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from forkpoint.types.kinds.records import RecordType
 
 STATE_NAME = "groups"
 Bools = npt.NDArray[np.bool_]
+Changes = tuple[pa.RecordBatch, Longs | None]
+"""Rows with weights, and for each the row of the epoch at whose coordinates it is emitted; None: before all of them."""
 
 
 def state_type(definition: GroupDefinition) -> RecordType:
@@ -84,7 +86,7 @@ class Groups:
     @property
     def exist(self) -> Bools:
         """Which groups have rows."""
-        return self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0
+        return np.asarray(self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0)
 
 
 class GroupAggregate(KeyedOperator):
@@ -107,10 +109,10 @@ class GroupAggregate(KeyedOperator):
         before = self._before if epoch.restored else None
         found = self._update(batch) if batch.size else None
         self._changed = found is not None
-        parts = [] if found is None else [self._difference(*found, before or self._definition)]
+        parts: list[Changes] = [] if found is None else [self._difference(*found, before or self._definition)]
         if before is not None:
-            parts.append(self._untouched(None if found is None else found[0].keys, before))
-        return Outputs(self._emitted(batch, epoch, [part for part in parts if part is not None]))
+            parts += self._untouched(None if found is None else found[0].keys, before)
+        return Outputs(self._emitted(batch, epoch, [part for part in parts if part[0].num_rows]))
 
     # -- the epoch's rows
 
@@ -143,7 +145,7 @@ class GroupAggregate(KeyedOperator):
 
     # -- changes of the view
 
-    def _difference(self, old: Groups, new: Groups, last: Longs, before: GroupDefinition) -> tuple[pa.RecordBatch, Longs | None]:
+    def _difference(self, old: Groups, new: Groups, last: Longs, before: GroupDefinition) -> Changes:
         """The changes between two states of groups, and the row at whose coordinates each is emitted."""
         changes, groups = self._changes(self._view(before, old), self._view(self._definition, new), len(new.keys))
         return changes, last[groups]
@@ -179,18 +181,18 @@ class GroupAggregate(KeyedOperator):
         joined = pa.concat_batches([before, after]).take(pa.array(rows[picked] + np.where(removed, 0, before.num_rows)))
         return joined.append_column(WEIGHT, pa.array(np.where(removed, -1, 1))), picked // 2
 
-    def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> tuple[pa.RecordBatch, None] | None:
+    def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> list[Changes]:
         """The changes of groups without rows in this epoch, because the query has changed."""
         groups = self._stored()
         if groups is None:
-            return None
+            return []
         if touched is not None:
             known = set(map(self._backend.key_type.encode, self._backend.key_type.from_arrow(touched)))
             encoded = map(self._backend.key_type.encode, self._backend.key_type.from_arrow(groups.keys))
             keep = pa.array([key not in known for key in encoded])
             groups = Groups(groups.keys.filter(keep), {name: column.filter(keep) for name, column in groups.state.items()})
         changes, _ = self._changes(self._view(before, groups), self._view(self._definition, groups), len(groups.keys))
-        return changes, None
+        return [(changes, None)]
 
     def _stored(self) -> Groups | None:
         """All groups in the store."""
@@ -205,8 +207,7 @@ class GroupAggregate(KeyedOperator):
         names = self._columns.type.arrow_schema.names
         return Groups(decode_keys(keys, backend.key_type), dict(zip(names, self._columns.decoded(values), strict=True)))
 
-    def _emitted(self, batch: Batch, epoch: Epoch, parts: list[tuple[pa.RecordBatch, Longs | None]]) -> Batch:
-        parts = [part for part in parts if part[0].num_rows]
+    def _emitted(self, batch: Batch, epoch: Epoch, parts: list[Changes]) -> Batch:
         if not parts:
             return empty_batch(self._type)
         assert self._type is not None

@@ -22,10 +22,10 @@ from forkpoint.types.lookup import Program
 class JobSpec:
     """The constants of a run, shipped to every worker once.
 
-    ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states, by
-    sid, of epoch ``restored_from``. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for inclusion in the manifest instead
-    of a file. ``several_processes``: whether a host runs its subtasks in several processes, any subtask in any process.
-    ``program``: the program that defines the values.
+    ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states,
+    by sid, of epoch ``restored_from``. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for
+    inclusion in the manifest instead of a file. ``several_processes``: whether a host runs its subtasks in several processes,
+    any subtask in any process. ``program``: the program that defines the values.
     """
 
     run: str

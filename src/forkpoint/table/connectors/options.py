@@ -59,7 +59,8 @@ class TableOptions:
         """Raise SqlError for an option that nothing has read."""
         for name in self._options:
             if name not in self._known:
-                raise self.error(name, f"connector {self._options['connector']!r} has no option {name!r}; {did_you_mean(name, sorted(self._known))}")
+                suggestion = did_you_mean(name, sorted(self._known))
+                raise self.error(name, f"connector {self._options['connector']!r} has no option {name!r}; {suggestion}")
 
     def error(self, name: str, problem: str) -> SqlError:
         """The error at an option, or at the table's name."""

@@ -48,16 +48,22 @@ def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
 def _file_source(options: TableOptions) -> Source[Any]:
     path, type = options.required("path"), row_type(options.table.schema)
     bounded = options.get("source.monitor-interval") is None
-    make = {"json": FileSource.json, "csv": FileSource.csv, "parquet": FileSource.parquet}[_file_format(options)]
-    found: Source[Any] = make(path, type, bounded=bounded)
-    return found
+    match _file_format(options):
+        case "csv":
+            return FileSource.csv(path, type, bounded=bounded)
+        case "parquet":
+            return FileSource.parquet(path, type, bounded=bounded)
+    return FileSource.json(path, type, bounded=bounded)
 
 
 def _file_sink(options: TableOptions) -> Sink[Any]:
     path, type = options.required("path"), row_type(options.table.schema)
-    make = {"json": FileSink.json, "csv": FileSink.csv, "parquet": FileSink.parquet}[_file_format(options)]
-    found: Sink[Any] = make(path, type)
-    return found
+    match _file_format(options):
+        case "csv":
+            return FileSink.csv(path, type)
+        case "parquet":
+            return FileSink.parquet(path, type)
+    return FileSink.json(path, type)
 
 
 def _file_format(options: TableOptions) -> str:
@@ -103,7 +109,8 @@ def sink_of(table: CreateTable) -> Sink[Any]:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
     if connector.takes == "upserts" and not table.primary_key:
-        raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {table.options['connector']!r}")
+        name = table.options["connector"]
+        raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")
     sink = connector.sink(options)
     options.finish()
     return sink
