@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from typing import Any, NamedTuple
 
-import duckdb
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_results import Order, answered, folded
 
 import forkpoint as fp
-from forkpoint.table.environment import StreamTableEnvironment
-
-
-class Order(NamedTuple):
-    k: str | None
-    g: int | None
-    v: int | None
-    x: float | None
-
 
 ROWS = st.lists(
     st.builds(
@@ -53,31 +41,6 @@ QUERIES = [
 ]
 
 
-def folded(query: str, rows: list[Order], *, epoch_rows: int, parallelism: int) -> Counter[Any]:
-    """What remains of the changes of a result. Nothing may be removed that isn't there."""
-    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
-    env.set_parallelism(parallelism)
-    env.set_max_epoch_rows(epoch_rows)
-    tables = StreamTableEnvironment.create(env)
-    tables.create_temporary_view("orders", env.from_collection(rows, type_info=Order))
-    found: Counter[Any] = Counter()
-    for row in tables.execute_sql(query).collect():
-        values = tuple(row)
-        if row.get_row_kind() is fp.RowKind.DELETE:
-            assert found[values] > 0, (values, found)
-            found[values] -= 1
-        else:
-            found[values] += 1
-    return +found
-
-
-def answered(query: str, rows: list[Order]) -> Counter[Any]:
-    """DuckDB's answer."""
-    schema = pa.schema([("k", pa.string()), ("g", pa.int64()), ("v", pa.int64()), ("x", pa.float64())])
-    orders = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)  # noqa: F841 (DuckDB finds it by its name)
-    return Counter(map(tuple, duckdb.sql(query).fetchall()))
-
-
 @pytest.mark.parametrize("query", QUERIES)
 @settings(max_examples=8, deadline=None)
 @given(ROWS, st.sampled_from([1, 7, 1000]), st.sampled_from([1, 3]))
@@ -87,7 +50,7 @@ def test_the_changes_of_a_result_add_up_to_the_answer(query: str, rows: list[Ord
 
 def test_an_epoch_emits_net_changes_only() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
-    tables = StreamTableEnvironment.create(env)
+    tables = fp.StreamTableEnvironment.create(env)
     rows = [Order("a", 1, v, math.pi) for v in range(100)]
     tables.create_temporary_view("orders", env.from_collection(rows, type_info=Order))
     assert [tuple(row) for row in tables.execute_sql("SELECT k, COUNT(*) FROM orders GROUP BY k").collect()] == [("a", 100)]

@@ -1,0 +1,43 @@
+"""What queries over orders result in: the changes of a job added up, and DuckDB's answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+import forkpoint as fp
+
+
+class Order(NamedTuple):
+    k: str | None
+    g: int | None
+    v: int | None
+    x: float | None
+
+
+def folded(query: str, rows: list[Order], *, epoch_rows: int, parallelism: int, engine: str = "local") -> Counter[Any]:
+    """What remains of the changes of a result. Nothing may be removed that isn't there."""
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": engine})
+    env.set_parallelism(parallelism)
+    env.set_max_epoch_rows(epoch_rows)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("orders", env.from_collection(rows, type_info=Order))
+    found: Counter[Any] = Counter()
+    for row in tables.execute_sql(query).collect():
+        values = tuple(row)
+        if row.get_row_kind() is fp.RowKind.DELETE:
+            assert found[values] > 0, (values, found)
+            found[values] -= 1
+        else:
+            found[values] += 1
+    return +found
+
+
+def answered(query: str, rows: list[Order]) -> Counter[Any]:
+    """DuckDB's answer."""
+    schema = pa.schema([("k", pa.string()), ("g", pa.int64()), ("v", pa.int64()), ("x", pa.float64())])
+    orders = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)  # noqa: F841 (DuckDB finds it by its name)
+    return Counter(map(tuple, duckdb.sql(query).fetchall()))
