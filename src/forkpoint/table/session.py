@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
@@ -11,7 +11,7 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import SinkSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.functions import castable
@@ -76,7 +76,8 @@ class Session:
                 raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
             fields.append(Field(each.name, found))
         self._check_free(name, False, lambda problem: ConfigError(problem))
-        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), stream.edges)
+        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
+        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), edges)
 
     def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
         if self.catalog.has(name) and not if_not_exists:
