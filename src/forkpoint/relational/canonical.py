@@ -93,4 +93,4 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
 
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
     condition = all_of(conjuncts_of(replaced(call.condition, columns)))
-    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type)
+    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type, call.distinct)

@@ -33,7 +33,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
-        return accumulators_of(self.aggregate.calls)
+        return accumulators_of(self.aggregate)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
@@ -88,7 +88,9 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
     if old.aggregate.keys != new.aggregate.keys:
         return f"it was grouped by {_keys(old.aggregate)} and would be grouped by {_keys(new.aggregate)}; {_REMEDY}", ""
     kept = {accumulator.name for accumulator in old.accumulators}
-    missing = [str(call) for call in new.aggregate.calls if not kept.issuperset(needed.name for needed in needs(call))]
+    missing = [
+        str(call) for call in new.aggregate.calls if not kept.issuperset(needed.name for needed in needs(call, updating=False))
+    ]
     if missing:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {_REMEDY}", ""
     if old.view == new.view:

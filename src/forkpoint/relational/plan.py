@@ -40,9 +40,10 @@ class AggregateCall(msgspec.Struct, frozen=True):
     argument: Expression | None
     condition: Expression | None
     type: SqlType
+    distinct: bool = False
 
     def __str__(self) -> str:
-        text = f"{self.function}({'*' if self.argument is None else self.argument})"
+        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{'*' if self.argument is None else self.argument})"
         return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
-from forkpoint.relational.aggregates import NOT_RETRACTABLE
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
 from forkpoint.relational.expressions import Column, Expression, Item
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
-from forkpoint.relational.plan import Aggregate, Plan, Select, is_updating
+from forkpoint.relational.plan import Aggregate, Plan, Select
 from forkpoint.relational.types import Field
 
 
@@ -48,11 +46,11 @@ class Translator:
 
     def _aggregate(self, aggregate: Aggregate, view: View) -> Transformation:
         definition = GroupDefinition(aggregate, view)
-        self._check_retractable(aggregate)
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
-        inputs = tuple(Item(each.name, each.input) for each in definition.accumulators if each.input is not None)
-        upstream = self._select(aggregate.input, None, (*keys, *inputs))
+        inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
+        items = (*keys, *(Item(name, of) for name, of in inputs.items()))
+        upstream = self._select(aggregate.input, None, items)
         key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
         schema = tuple(Field(item.name, item.of.type) for item in view.items)
         return Transformation(
@@ -62,14 +60,6 @@ class Translator:
             row_type(schema, updating=True),
             uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
         )
-
-    def _check_retractable(self, aggregate: Aggregate) -> None:
-        found = [call for call in aggregate.calls if call.function in NOT_RETRACTABLE]
-        if found and is_updating(aggregate.input):
-            raise ConfigError(
-                f"{self.name}: {found[0]} over rows that change, such as those of a subquery with GROUP BY, is not supported "
-                "yet; use COUNT, SUM and AVG there"
-            )
 
     def _uid(self, role: str) -> str:
         base, number = f"{self.name}-{role}", 2

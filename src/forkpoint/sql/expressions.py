@@ -215,17 +215,20 @@ class Binder:
             raise self._error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
         if self.aggregates is None:
             raise self._error(call, f"an aggregate ({name}) is not allowed {self.clause}")
-        if isinstance(call.this, exp.Distinct):
-            raise self._error(call, f"{name}(DISTINCT …) is not supported yet; group a subquery by the value first")
-        inner = Binder(self.scope, self.offset, None, f"inside {name}")
-        argument = None if isinstance(call.this, exp.Star) else inner.bind(call.this)
+        inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
+        distinct = isinstance(of, exp.Distinct)
+        if distinct:
+            if len(of.expressions) > 1:
+                raise self._error(call, f"{name}(DISTINCT …) takes one expression")
+            of = of.expressions[0]
+        argument = None if isinstance(of, exp.Star) else inner.bind(of)
         if argument is None and name != "COUNT":
             raise self._error(call, f"{name} takes a column, not *")
         where = None if condition is None else inner.condition(condition, "FILTER")
         found = AGGREGATES[name](None if argument is None else argument.type)
         if isinstance(found, str):
             raise self._error(call, f"{name} {found}")
-        aggregate = AggregateCall(name, argument, where, found)
+        aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
         self.aggregates[str(aggregate)] = aggregate
         return Column(str(aggregate), found)
 
