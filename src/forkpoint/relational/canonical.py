@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forkpoint.relational.expressions import Column, Expression, Item, all_of, conjuncts_of, replace_columns
+from forkpoint.relational.expressions import (
+    COMMUTATIVE,
+    Call,
+    Column,
+    Expression,
+    Item,
+    all_of,
+    conjuncts_of,
+    operands_of,
+    replace_columns,
+)
 from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, key_name
 
 Replacements = Mapping[str, Expression]
@@ -44,8 +54,24 @@ def both(one: Expression | None, other: Expression | None) -> Expression | None:
 
 
 def through(expression: Expression, by: Replacements) -> Expression:
-    """The expression over other columns; columns without a replacement stay, as in a plan that is canonical already."""
-    return replace_columns(expression, lambda column: by.get(column.name, column))
+    """The expression over other columns, in canonical form. Columns without a replacement stay: those of a canonical plan."""
+    return normal(replace_columns(expression, lambda column: by.get(column.name, column)))
+
+
+def normal(expression: Expression) -> Expression:
+    """The expression with the arguments of commutative functions in the order of their texts."""
+    if not isinstance(expression, Call):
+        return expression
+    arguments = list(map(normal, expression.arguments))
+    if expression.function in ("AND", "OR"):
+        operands = sorted(operands_of(expression.function, arguments), key=str)
+        found = operands[0]
+        for operand in operands[1:]:
+            found = Call(expression.function, (found, operand), expression.type)
+        return found
+    if expression.function in COMMUTATIVE:
+        arguments.sort(key=str)
+    return Call(expression.function, tuple(arguments), expression.type)
 
 
 def replaced(expression: Expression | None, by: Replacements) -> Expression | None:
