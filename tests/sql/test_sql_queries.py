@@ -29,6 +29,8 @@ QUERIES = [
     "SELECT k, SUM(v) * 2 + g FROM orders GROUP BY k, g HAVING COUNT(v) > 1",
     "SELECT COUNT(*) FILTER (WHERE v > 10), SUM(v) FILTER (WHERE g = 1) FROM orders HAVING COUNT(*) > 0",
     "SELECT DISTINCT k, g FROM orders",
+    "SELECT COUNT(*) FROM orders HAVING COUNT(*) > 0",
+    "SELECT k NOT LIKE '%a%', k NOT IN ('a', 'b'), v NOT BETWEEN 0 AND 5 FROM orders",
     # Conditions keep the others from rows for which they have no value.
     "SELECT CASE WHEN v <> 0 THEN 100 // v END FROM orders WHERE (v = 0 OR 100 // v > 0) AND 7 // g < 9 AND g <> 0",
     "SELECT g, COUNT(DISTINCT k), SUM(DISTINCT v), AVG(DISTINCT x), COUNT(DISTINCT v) FILTER (WHERE x > 0) "

@@ -30,7 +30,9 @@ _NEVER_NULL = BIGINT.with_null(False)
 
 
 def _of_argument(argument: SqlType | None) -> SqlType | str:
-    return "takes an argument" if argument is None else argument.with_null()
+    if argument is None or argument.name in ("BOOLEAN", "BYTES"):
+        return f"takes numbers, text and times, not {'*' if argument is None else argument.name}"
+    return argument.with_null()
 
 
 def _number(argument: SqlType | None) -> SqlType | str:

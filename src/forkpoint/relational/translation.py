@@ -10,11 +10,14 @@ from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
-from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.expressions import Column, Expression, Item, Literal
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.plan import Aggregate, Plan, Select
-from forkpoint.relational.types import Field
+from forkpoint.relational.types import Field, SqlType
+
+_ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
+"""What COUNT(*) reads: rows have at least one column."""
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Translator:
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
-        items = (*keys, *(Item(name, of) for name, of in inputs.items()))
+        items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
         upstream = self._select(aggregate.input, None, items)
         key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
         schema = tuple(Field(item.name, item.of.type) for item in view.items)

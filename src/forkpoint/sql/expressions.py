@@ -36,7 +36,6 @@ _BINARY: Mapping[type, str] = {
     exp.Or: "OR",
     exp.DPipe: "||",
     exp.Pow: "POWER",
-    exp.Like: "LIKE",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
     exp.Nullif: "NULLIF",
 }
@@ -98,10 +97,8 @@ class Binder:
                 if node.args.get("query") is not None or node.args.get("unnest") is not None:
                     raise self._error(node, "IN with a subquery is not supported yet; list the values")
                 return self._call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
-            case exp.Escape():
-                return self._call(
-                    "LIKE", node, [self.bind(node.this.this), self.bind(node.this.expression), self.bind(node.expression)]
-                )
+            case exp.Like() | exp.Escape():
+                return self._like(node)
             case exp.Case():
                 return self._case(node)
             case exp.If():
@@ -157,6 +154,14 @@ class Binder:
             return self._call("IS NULL", node, [value])
         return self._call("IS TRUE" if what.this else "IS FALSE", node, [value])
 
+    def _like(self, node: Node) -> Expression:
+        like, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        if not isinstance(like, exp.Like):
+            raise self._error(like, f"{type(like).__name__.upper()} is not supported yet")
+        parts = [self.bind(like.this), self.bind(like.expression), *([] if escape is None else [self.bind(escape)])]
+        found = self._call("LIKE", node, parts)
+        return self._call("NOT", node, [found]) if like.args.get("negate") else found
+
     def _case(self, node: Node) -> Expression:
         parts: list[Expression] = []
         value = None if node.this is None else self.bind(node.this)
@@ -170,7 +175,7 @@ class Binder:
 
     def _cast(self, node: Node) -> Expression:
         value = self.bind(node.this)
-        name = str(node.to.this.name)
+        name = str(node.to.args.get("kind") or node.to.this.name).upper()
         found = TYPES.get(name)
         if found is None:
             raise unknown_type(self.scope.source, self.at(node), name)
@@ -221,6 +226,8 @@ class Binder:
             if len(of.expressions) > 1:
                 raise self._error(call, f"{name}(DISTINCT …) takes one expression")
             of = of.expressions[0]
+        if of is None:
+            raise self._error(call, f"{name} takes an argument")
         argument = None if isinstance(of, exp.Star) else inner.bind(of)
         if argument is None and name != "COUNT":
             raise self._error(call, f"{name} takes a column, not *")
