@@ -96,7 +96,8 @@ def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> Non
             tables = fp.StreamTableEnvironment.create(env)
             tables.create_temporary_view("bids", keyed)
             tables.execute_sql("CREATE TABLE totals (key BIGINT, n BIGINT, s BIGINT) WITH ('connector' = 'blackhole')")
-            tables.create_statement_set().add_insert_sql("INSERT INTO totals SELECT key, COUNT(*), SUM(amount) FROM bids GROUP BY key")
+            query = "SELECT key, COUNT(*), SUM(amount) FROM bids GROUP BY key"
+            tables.create_statement_set().add_insert_sql(f"INSERT INTO totals {query}")
             return
         case "tumbling" | "sliding" | "session":
             totals = windowed(keyed, kind)
