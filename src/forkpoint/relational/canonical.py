@@ -20,7 +20,7 @@ from forkpoint.relational.expressions import (
     operands_of,
     replace_columns,
 )
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, key_name
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Union, key_name
 
 Replacements = Mapping[str, Expression]
 
@@ -37,6 +37,8 @@ def merged(plan: Plan) -> Plan:
             return plan
         case Aggregate():
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
+        case Union():
+            return Union(tuple(map(merged, plan.inputs)))
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -84,6 +86,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return Scan(plan.table, ()), {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
+    if isinstance(plan, Union):
+        return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     plan = merged(plan)
     assert isinstance(plan, Select)
     below, columns = canonical_with_columns(plan.input)
@@ -115,6 +119,21 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
     )
     named = {name: Column(key_name(of), of.type) for name, of in keys.items()}
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
+
+
+def _canonical_union(plan: Union) -> Union:
+    """Each input is a Select with the union's columns, by position."""
+    inputs = []
+    for each in plan.inputs:
+        source, columns = canonical_with_columns(each)
+        condition: Expression | None = None
+        if isinstance(source, Select):
+            inner = {item.name: item.of for item in source.items}
+            source, condition = source.input, source.condition
+            columns = {name: through(of, inner) for name, of in columns.items()}
+        pairs = zip(plan.schema, each.schema, strict=True)
+        inputs.append(Select(source, condition, tuple(Item(field.name, columns[own.name]) for field, own in pairs)))
+    return Union(tuple(sorted(inputs, key=repr)))
 
 
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:

@@ -15,7 +15,7 @@ from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs,
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Expression, Item
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select
+from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, nodes_of
 
 
 class View(msgspec.Struct, frozen=True):
@@ -104,9 +104,8 @@ def _source(aggregate: Aggregate) -> tuple[Plan, Expression | None]:
 
 
 def _described(source: Plan, condition: Expression | None) -> str:
-    while not isinstance(source, Scan):
-        source = source.input
-    return source.table if condition is None else f"{source.table} WHERE {condition}"
+    tables = " and ".join(sorted({node.table for node in nodes_of(source) if isinstance(node, Scan)}))
+    return tables if condition is None else f"{tables} WHERE {condition}"
 
 
 def _keys(aggregate: Aggregate) -> str:

@@ -12,6 +12,7 @@ from forkpoint.sql.errors import SqlError
 _OPERATOR = frozenset({"this", "expression"})
 _PARTS: dict[type, frozenset[str]] = {
     exp.Select: frozenset({"expressions", "from_", "where", "group", "having", "distinct", "with_"}),
+    exp.Union: frozenset({"this", "expression", "distinct", "with_"}),
     exp.From: frozenset({"this"}),
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias"}),

@@ -10,8 +10,8 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, key_name
-from forkpoint.relational.types import Schema
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name
+from forkpoint.relational.types import SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
@@ -57,14 +57,31 @@ class _QueryBinder:
     def bind(self, tree: Any) -> Plan:
         if isinstance(tree, exp.Subquery):
             return self.bind(tree.this)
-        if isinstance(tree, exp.SetOperation):
-            raise self.error(tree, f"{type(tree).__name__.upper()} is not supported yet; write two INSERT INTO statements")
-        if not isinstance(tree, exp.Select):
+        if isinstance(tree, exp.SetOperation) and not isinstance(tree, exp.Union):
+            raise self.error(tree, f"{type(tree).__name__.upper()} is not supported yet")
+        if not isinstance(tree, exp.Select | exp.Union):
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._local)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
-        return inner._select(tree)
+        return inner._union(tree) if isinstance(tree, exp.Union) else inner._select(tree)
+
+    def _union(self, tree: Any) -> Plan:
+        inputs = [self.bind(tree.this), self.bind(tree.expression)]
+        first, second = (plan.schema for plan in inputs)
+        if len(first) != len(second):
+            raise self.error(tree.expression, f"UNION of {len(first)} and {len(second)} columns")
+        types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
+        for one, other, of in zip(first, second, types, strict=True):
+            if of is None:
+                raise self.error(
+                    tree.expression,
+                    f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one",
+                )
+        plan: Plan = Union(tuple(_as_types(each, types) for each in inputs))
+        if tree.args.get("distinct"):
+            plan = Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
+        return plan
 
     def _select(self, tree: Any) -> Plan:
         below, scope = self._from(tree)
@@ -144,6 +161,18 @@ class _QueryBinder:
         return self._source.error(self._offset + (min(starts) if starts else 0), problem)
 
 
+def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
+    """The plan with its columns converted to these types."""
+    items = []
+    for field, of in zip(plan.schema, types, strict=True):
+        column, name = Column(field.name, field.type), field.type.name
+        same = of is None or of.name == name
+        items.append(
+            Item(field.name, column if same or of is None else Call("CAST", (column,), of.with_null(field.type.nullable)))
+        )
+    return Select(plan, None, tuple(items))
+
+
 class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
@@ -181,7 +210,3 @@ def _distinct_names(items: list[Item]) -> tuple[Item, ...]:
         taken.add(name)
         found.append(Item(name, item.of))
     return tuple(found)
-
-
-def schema_of(plan: Plan) -> Schema:
-    return plan.schema

@@ -105,8 +105,8 @@ class Session:
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
-        found = Translator(self._source, self._free(name)).translate(plan)
-        return DataStream(self.env, (Edge(found),), found.output_type)
+        edges = Translator(self._source, self._free(name)).translate(plan)
+        return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def insert(self, statement: Insert) -> None:
         """Add the operators that write a query's result into a table."""
@@ -129,7 +129,7 @@ class Session:
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
-        self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", (Edge(end),), None, uid=f"{job_name}-sink"))
+        self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted += 1
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
