@@ -32,7 +32,7 @@ QUERIES = [
     "SELECT k, v FROM orders WHERE v > 0 UNION ALL SELECT k, g FROM orders UNION ALL SELECT 'x', NULL FROM orders WHERE g = 1",
     "SELECT k, g FROM orders UNION SELECT k, v FROM orders",
     "SELECT k, COUNT(*), SUM(n) FROM (SELECT k, g AS n FROM orders WHERE g > 0 UNION ALL "
-    "SELECT k, COUNT(*) FROM orders GROUP BY k) AS both GROUP BY k",
+    "SELECT k, COUNT(*) FROM orders GROUP BY k) AS t GROUP BY k",
     "SELECT COUNT(*) FROM orders HAVING COUNT(*) > 0",
     "SELECT k NOT LIKE '%a%', k NOT IN ('a', 'b'), v NOT BETWEEN 0 AND 5 FROM orders",
     # Conditions keep the others from rows for which they have no value.

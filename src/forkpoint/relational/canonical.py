@@ -129,7 +129,7 @@ def _canonical_union(plan: Union) -> Union:
         condition: Expression | None = None
         if isinstance(source, Select):
             inner = {item.name: item.of for item in source.items}
-            source, condition = source.input, source.condition
+            condition, source = source.condition, source.input
             columns = {name: through(of, inner) for name, of in columns.items()}
         pairs = zip(plan.schema, each.schema, strict=True)
         inputs.append(Select(source, condition, tuple(Item(field.name, columns[own.name]) for field, own in pairs)))

@@ -74,10 +74,10 @@ class _QueryBinder:
         types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
         for one, other, of in zip(first, second, types, strict=True):
             if of is None:
-                raise self.error(
-                    tree.expression,
-                    f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one",
+                problem = (
+                    f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one of them"
                 )
+                raise self.error(tree.expression, problem)
         plan: Plan = Union(tuple(_as_types(each, types) for each in inputs))
         if tree.args.get("distinct"):
             plan = Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
@@ -165,11 +165,10 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     """The plan with its columns converted to these types."""
     items = []
     for field, of in zip(plan.schema, types, strict=True):
-        column, name = Column(field.name, field.type), field.type.name
-        same = of is None or of.name == name
-        items.append(
-            Item(field.name, column if same or of is None else Call("CAST", (column,), of.with_null(field.type.nullable)))
-        )
+        column: Expression = Column(field.name, field.type)
+        if of is not None and of.name != field.type.name:
+            column = Call("CAST", (column,), of.with_null(field.type.nullable))
+        items.append(Item(field.name, column))
     return Select(plan, None, tuple(items))
 
 
