@@ -39,15 +39,19 @@ SOURCES = [
     "FROM (SELECT k, g, x AS x, v FROM orders) AS o WHERE v > -500 OR v IS NULL",
     "FROM (SELECT * FROM orders WHERE v IS NULL OR v > -500) AS o",
 ]
+NESTED = [
+    "FROM (SELECT k, g, v, COUNT(*) AS n, SUM(x) AS x FROM orders GROUP BY k, g, v) AS o WHERE n < 3",
+    "FROM (SELECT v, g, k, SUM(x) AS x, COUNT(*) AS m FROM orders GROUP BY v, k, g HAVING COUNT(*) < 3) AS o",
+]
 KEYS = ["GROUP BY k, g", "GROUP BY g, k"]
 ROWS = [Order(k, g, v, x) for k in ("a", None) for g in (1, 2) for v in (None, 0, 7, -600) for x in (None, 0.5)]
 
 
-def write(rng: random.Random, calls: list[str]) -> str:
+def write(rng: random.Random, calls: list[str], sources: list[str]) -> str:
     """A query with these aggregates, written anew."""
     columns = [f"{call} AS c{rng.randrange(1000)}_{at}" for at, call in enumerate(rng.sample(calls, len(calls)))]
     items = rng.sample(["k", "g", *columns], len(columns) + 2)
-    return f"SELECT {', '.join(items)} {rng.choice(SOURCES)} {rng.choice(KEYS)} {rng.choice(HAVING)}"
+    return f"SELECT {', '.join(items)} {rng.choice(sources)} {rng.choice(KEYS)} {rng.choice(HAVING)}"
 
 
 def run(query: str, script: list[Any], state: Path, parallelism: int) -> list[dict[str, Any]]:
@@ -78,13 +82,13 @@ def apply(rows: dict[Any, Any], changes: list[dict[str, Any]], columns: list[str
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10**9))
-def test_each_version_has_its_own_answer(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+@given(st.integers(0, 10**9), st.sampled_from([SOURCES, NESTED]))
+def test_each_version_has_its_own_answer(tmp_path_factory: pytest.TempPathFactory, seed: int, sources: list[str]) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
     calls, script, rows = list(CALLS), [], {}
     seen: list[Order] = []
     for _ in range(4):
-        query = write(rng, calls)
+        query = write(rng, calls, sources)
         more = rng.choices(ROWS, k=rng.randrange(12))
         cut = rng.randrange(len(more) + 1)
         script = [*script, *rng.choice([[], [ABORT]]), *more[:cut], rng.choice([PAUSE, ABORT]), *more[cut:], PAUSE, EOF]

@@ -74,9 +74,7 @@ class _QueryBinder:
         types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
         for one, other, of in zip(first, second, types, strict=True):
             if of is None:
-                problem = (
-                    f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one of them"
-                )
+                problem = f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
                 raise self.error(tree.expression, problem)
         plan: Plan = Union(tuple(_as_types(each, types) for each in inputs))
         if tree.args.get("distinct"):
