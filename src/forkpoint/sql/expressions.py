@@ -51,17 +51,8 @@ _ALIASES = {
 _SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION"}  # functions that are not called by name
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
 _CHANGING = {
-    *(
-        "NOW",
-        "CURRENT_DATE",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "CURRENT_ROW_TIMESTAMP",
-        "LOCALTIME",
-        "LOCALTIMESTAMP",
-        "PROCTIME",
-    ),
-    *("RAND", "RANDOM", "RAND_INTEGER", "UUID"),
+    *("NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP"),
+    *("LOCALTIME", "LOCALTIMESTAMP", "PROCTIME", "RAND", "RANDOM", "RAND_INTEGER", "UUID"),
 }
 """Their values differ each time: after a failure, an epoch would not be the same again."""
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
