@@ -62,7 +62,7 @@ def _called(call: Call, columns: pa.RecordBatch) -> Datum:
         elif call.function in ("CASE", "IF"):
             last = len(values) - 1
             values = [v if i % 2 == 0 and i != last else _converted(v, call.type.arrow_type) for i, v in enumerate(values)]
-        return function.kernel(*values)
+        return _converted(function.kernel(*values), call.type.arrow_type)
     except (pa.ArrowInvalid, ValueError, OverflowError) as error:
         raise JobFailed(f"{call}: {error}") from error
 

@@ -193,6 +193,8 @@ class Binder:
     def _cast(self, node: Node) -> Expression:
         value = self.bind(node.this)
         name = str(node.to.this.name)
+        if name == "USERDEFINED":  # sqlglot does not know BYTES
+            name = str(node.to.args["kind"]).upper()
         found = TYPES.get(name)
         if found is None:
             raise unknown_type(self.scope.source, self.at(node), name)
@@ -209,10 +211,8 @@ class Binder:
 
     def _function(self, node: Node) -> Expression:
         name, arguments = self._called(node)
-        if name in _CHANGING:
-            raise self.error(
-                node, f"{name} gives another value each time, also when an epoch is repeated; use a column of the input"
-            )
+        if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
+            raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)
         if name not in FUNCTIONS or name in _SYNTAX - {"POSITION"}:
             raise self.error(node, f"there is no function {name}; {did_you_mean(name, sorted(_NAMED | set(AGGREGATES)))}")
@@ -288,7 +288,8 @@ class Binder:
         if isinstance(node, exp.Literal) and node.parent is not None:
             return max(text.find(str(node.this), self.at(node.parent)), self.offset)
         if not starts:
-            return self.offset if node.parent is None else self.at(node.parent)
+            named = text.upper().find(node.sql_name(), self.offset) if isinstance(node, exp.Func) else -1
+            return named if named >= 0 else self.offset if node.parent is None else self.at(node.parent)
         start: int = self.offset + min(starts)
         if isinstance(node, exp.Func) and "start" not in node.meta:
             start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)

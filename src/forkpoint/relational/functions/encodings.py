@@ -27,7 +27,7 @@ def _sha2(text: str, bits: int) -> str:
 
 
 def _bad_bits(bits: Any) -> str | None:
-    return None if bits in _SHA2 else f"has 224, 256, 384 and 512 bits, not {bits}"
+    return None if bits in _SHA2 else f"there are 224, 256, 384 and 512 bits, not {bits}"
 
 
 def _from_base64(text: str) -> str:

@@ -23,6 +23,7 @@ _NAIVE = pa.timestamp("us")
 _DATED, _CLOCKED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"), ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _DEFAULT = "yyyy-MM-dd HH:mm:ss"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
+_FIRST, _LAST = ((moment - _EPOCH) // timedelta(microseconds=1) for moment in (datetime.min, datetime.max))
 
 _PARTS: dict[str, tuple[tuple[str, ...], Callable[[Datum], Datum]]] = {
     "YEAR": (_DATED, pc.year),
@@ -62,12 +63,22 @@ def _plus_microseconds(moment: Datum, count: Datum) -> Datum:
     of, step = moment.type, pc.cast(count, pa.int64())
     if pa.types.is_date(of):
         days = pc.add_checked(pc.cast(pc.cast(moment, pa.int32()), pa.int64()), pc.divide(step, _DAY))
-        return pc.cast(pc.cast(days, pa.int32()), of)
+        return pc.cast(pc.cast(_in_years(days, _DAY), pa.int32()), of)
     total = pc.add_checked(pc.cast(moment, pa.int64()), step)
     if pa.types.is_time(of):  # a time of day goes round
         rest = pc.subtract(total, pc.multiply(pc.divide(total, _DAY), _DAY))
         total = pc.if_else(pc.less(rest, 0), pc.add(rest, _DAY), rest)
+    else:
+        _in_years(total, 1)
     return pc.cast(total, of)
+
+
+def _in_years(count: Datum, unit: int) -> Datum:
+    """The counts, of ``unit`` microseconds from 1970 on, if they are in the years from 1 to 9999."""
+    fits = pc.and_(pc.greater_equal(count, _FIRST // unit), pc.less_equal(count, _LAST // unit))
+    if pc.any(pc.invert(fits), min_count=0).as_py() if isinstance(fits, pa.Array) else fits.as_py() is False:
+        raise ValueError("the result exceeds the years from 1 to 9999")
+    return count
 
 
 def _plus_months(moment: Datum, count: Datum) -> Datum:
@@ -107,14 +118,18 @@ def _whole_months(start: datetime, end: datetime, size: int) -> int:
 def _rounded(unit: str, up: bool) -> Function:
     """FLOOR and CEIL to a unit. Weeks begin on Sunday."""
     accepted = _DATED if unit in (*MONTHS, "WEEK", "DAY") else _CLOCKED
-    temporal = pc.ceil_temporal if up else pc.floor_temporal
 
     def kernel(moment: Datum) -> Datum:
         if pa.types.is_time(moment.type):
             step = UNITS[unit]
             count = pc.add(pc.cast(moment, pa.int64()), step - 1 if up else 0)
             return pc.cast(pc.multiply(pc.divide(count, step), step), moment.type)
-        return pc.cast(temporal(_naive(moment), unit=unit.lower(), week_starts_monday=False), moment.type)
+        exact = _naive(moment)
+        found = pc.floor_temporal(exact, unit=unit.lower(), week_starts_monday=False)
+        if up:  # Arrow takes the first of a month to the next month
+            above = pc.ceil_temporal(exact, unit=unit.lower(), week_starts_monday=False)
+            found = pc.if_else(pc.equal(found, exact), exact, above)
+        return pc.cast(found, moment.type)
 
     def result(types: Types) -> SqlType | str:
         found = fixed(types[0], *accepted)(types)
