@@ -23,7 +23,7 @@ _NAIVE = pa.timestamp("us")
 _DATED, _CLOCKED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"), ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _DEFAULT = "yyyy-MM-dd HH:mm:ss"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
-_FIRST, _LAST = ((moment - _EPOCH) // timedelta(microseconds=1) for moment in (datetime.min, datetime.max))
+_FIRST, _LAST = (-719162 * _DAY, 2932897 * _DAY - 1)  # from year 1 to 9999
 
 _PARTS: dict[str, tuple[tuple[str, ...], Callable[[Datum], Datum]]] = {
     "YEAR": (_DATED, pc.year),
