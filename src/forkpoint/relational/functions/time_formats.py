@@ -50,10 +50,10 @@ def _pieces(pattern: str) -> tuple[tuple[str, int, str], ...]:
             found.append(("", 0, "'" if piece == "''" else piece[1:-1].replace("''", "'") if piece[0] == "'" else piece))
             continue
         count = len(piece)
-        most = {"y": 4, "u": 4, "M": 4, "E": 4, "a": 1, "S": 9}.get(letter) or _FIELDS.get(letter, (0, None))[0]
+        most = {"y": 4, "M": 4, "E": 4, "a": 1, "S": 9}.get(letter) or _FIELDS.get(letter, (0, None))[0]
         if not most:
-            raise ValueError(f"pattern {pattern!r}: the letter {letter!r} is not supported; there are y u M d D E H h m s S a")
-        if count > most or (letter in "yu" and count == 3):
+            raise ValueError(f"pattern {pattern!r}: the letter {letter!r} is not supported; there are y M d D E H h m s S a")
+        if count > most or (letter == "y" and count == 3):
             raise ValueError(f"pattern {pattern!r}: {piece!r} is not supported")
         found.append((letter, count, piece))
     return tuple(found)
@@ -85,7 +85,7 @@ def _formatted(moment: datetime, letter: str, count: int, text: str) -> str:
     match letter:
         case "":
             return text
-        case "y" | "u":
+        case "y":
             return f"{moment.year % 100:02}" if count == 2 else f"{moment.year:0{count}}"
         case "M" if count > 2:
             name = _MONTHS[moment.month - 1]
@@ -117,7 +117,7 @@ def _parser(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]
         elif letter == "a":
             parts.append("(AM|PM)")
         else:
-            most = 4 if letter in "yu" else 2
+            most = 4 if letter == "y" else 2
             parts.append(rf"(\d{{{count}}})" if count > 1 or letter == "S" else rf"(\d{{1,{most}}})")
     return re.compile("".join(parts), re.ASCII), tuple(letters)
 
@@ -132,7 +132,7 @@ def parsed(text: str, pattern: str) -> datetime | None:
     half: str | None = None
     twelve: int | None = None
     for (letter, count), value in zip(letters, found.groups(), strict=True):
-        if letter in "yu":
+        if letter == "y":
             parts["y"] = int(value) + (2000 if count == 2 else 0)
         elif letter == "M" and count > 2:
             parts["M"] = next(number for number, name in enumerate(_MONTHS, 1) if name.startswith(value))
