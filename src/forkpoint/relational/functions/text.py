@@ -30,6 +30,9 @@ def _concat(*texts: Datum) -> Datum:
 
 def _concat_with(separator: Datum, *texts: Datum) -> Datum:
     """NULL without a separator; other NULLs are left out."""
+    if is_scalar(separator, *texts):  # Arrow fails for scalars that are all NULL
+        found = [text.as_py() for text in texts if text.is_valid]
+        return pa.scalar(separator.as_py().join(found) if separator.is_valid else None, pa.string())
     return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
 
 
