@@ -286,7 +286,8 @@ class Binder:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         text = self.scope.source.text
         if isinstance(node, exp.Literal) and node.parent is not None:
-            return max(text.find(str(node.this), self.at(node.parent)), self.offset)
+            written = "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
+            return max(text.find(written, self.at(node.parent)), self.offset)
         if not starts:
             named = text.upper().find(node.sql_name(), self.offset) if isinstance(node, exp.Func) else -1
             return named if named >= 0 else self.offset if node.parent is None else self.at(node.parent)
