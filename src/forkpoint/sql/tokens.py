@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.extras import require
@@ -155,9 +154,10 @@ def named_calls(tokens: list[Token], names: Container[str]) -> list[Token]:
     """
     from sqlglot.tokenizer_core import TokenType
 
-    for token, following in pairwise(tokens):
+    for before, token, following in zip([None, *tokens], tokens, tokens[1:], strict=False):
         name = token.text.upper()
-        if name in names and following.token_type == TokenType.L_PAREN and token.token_type.name not in _QUOTED:
+        called = following.token_type == TokenType.L_PAREN and token.token_type.name not in _QUOTED
+        if called and name in names and (before is None or before.token_type.name not in ("ALIAS", "WITH")):
             token.text, token.token_type = CALL + name, TokenType.VAR
     return tokens
 
