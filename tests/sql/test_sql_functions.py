@@ -529,7 +529,7 @@ MISTAKES = [
     ("UNIX_TIMESTAMP()", "^", "UNIX_TIMESTAMP gives another value"),
     (
         "DATE_FORMAT(t, 'YYYY')",
-        "                ^",
+        "               ^",
         "DATE_FORMAT: pattern 'YYYY': the letter 'Y' is not supported; there are y M d",
     ),
     ("TO_DATE(s, 'EEE')", "           ^", "TO_DATE: pattern 'EEE': the letter 'E' cannot be parsed"),
