@@ -225,6 +225,8 @@ VALUES: list[tuple[str, Any]] = [
     ("GREATEST('b', 'ä', 'z')", "ä"),
     ("GREATEST(1, 2.5E0)", 2.5),
     ("LEAST(1, NULL)", None),
+    ("NULLIF(1, NULL)", 1),
+    ("NULL + 1", None),
     ("9007199254740993 = CAST(9007199254740993 AS DOUBLE)", True),  # as DOUBLE, it is one less
     # texts
     ("UPPER('straße')", "STRASSE"),
@@ -549,6 +551,8 @@ MISTAKES = [
     ("LEFT(s, s)", "^", "LEFT takes an integer as argument 2, not STRING"),
     ("LOG(s)", "^", "LOG takes numbers, not STRING"),
     ("LPAD(s, 3)", "^", "LPAD takes 3 arguments, not 2"),
+    ("-NULL", " ^", "NEGATE takes no NULL without a type; CAST it"),
+    ("YEAR(NULL)", "^", "EXTRACT YEAR takes no NULL without a type; CAST it"),
     ("SOUNDEX(s)", "^", "there is no function SOUNDEX; did you mean"),
     ("i BETWEEN SYMMETRIC 1 AND 2", "^", "BETWEEN SYMMETRIC is not supported yet"),
 ]

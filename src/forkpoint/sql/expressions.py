@@ -289,8 +289,9 @@ class Binder:
             written = "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
             return max(text.find(written, self.at(node.parent)), self.offset)
         if not starts:
-            named = text.upper().find(node.sql_name(), self.offset) if isinstance(node, exp.Func) else -1
-            return named if named >= 0 else self.offset if node.parent is None else self.at(node.parent)
+            words = [part.sql_name() if isinstance(part, exp.Func) else "NULL" for part in node.find_all(exp.Func, exp.Null)]
+            named = [at for word in words if (at := text.upper().find(word, self.offset)) >= 0]
+            return min(named) if named else self.offset if node.parent is None else self.at(node.parent)
         start: int = self.offset + min(starts)
         if isinstance(node, exp.Func) and "start" not in node.meta:
             start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.relational.functions.registry import Datum, Function, Types, any_null, common_of, is_scalar, per_distinct
+from forkpoint.relational.functions.registry import Datum, Function, Types, any_null, common_of, is_scalar, per_distinct, typed
 from forkpoint.relational.types import DOUBLE, SqlType, common_type
 
 _EXACT = Context(prec=1100)  # every double, and 10 to the power of its exponent
@@ -86,7 +86,7 @@ def _log(number: Datum, argument: Datum | None = None) -> Datum:
 
 
 def _number(kernel: Callable[..., Datum], arguments: int = 1) -> Function:
-    return Function((arguments, arguments), _same_number, kernel, common_of)
+    return Function((arguments, arguments), typed(_same_number), kernel, common_of)
 
 
 def _real(kernel: Callable[..., Datum], least: int = 1, most: int | None = None) -> Function:

@@ -72,6 +72,8 @@ def _is(value: bool) -> Callable[[Datum], Datum]:
 
 
 def _null_if(left: Datum, right: Datum) -> Datum:
+    if any(isinstance(value, pa.Scalar) and not value.is_valid for value in (left, right)):
+        return left
     equal = pc.fill_null(pc.equal(left, right), False)
     return pc.if_else(equal, pa.scalar(None, left.type), left)
 

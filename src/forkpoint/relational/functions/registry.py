@@ -55,6 +55,15 @@ def never_null(result: Result) -> Result:
     return checked
 
 
+def typed(result: Result) -> Result:
+    """Refuses NULL without a type, which has no kernel."""
+
+    def checked(types: Types) -> SqlType | str:
+        return "takes no NULL without a type; CAST it" if all(of.name == "NULL" for of in types) else result(types)
+
+    return checked
+
+
 def signature(of: SqlType, *arguments: tuple[str, ...], nullable: bool = False) -> Result:
     """A result of this type, for arguments whose types are each among those given. ``nullable``: NULL may result from any."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import date_of, timestamp_of
-from forkpoint.relational.functions.registry import Datum, Function, Types, any_null, fixed, per_distinct, signature
+from forkpoint.relational.functions.registry import Datum, Function, Types, any_null, fixed, per_distinct, signature, typed
 from forkpoint.relational.functions.time_formats import bad_format, bad_parser, formatted, parsed
 from forkpoint.relational.types import BIGINT, INTEGERS, STRING, SqlType
 
@@ -49,7 +49,7 @@ def _naive(moment: Datum) -> Datum:
 
 def _part(name: str) -> Function:
     accepted, kernel = _PARTS[name]
-    return Function((1, 1), fixed(BIGINT, *accepted), lambda moment: pc.cast(kernel(_naive(moment)), pa.int64()))
+    return Function((1, 1), typed(fixed(BIGINT, *accepted)), lambda moment: pc.cast(kernel(_naive(moment)), pa.int64()))
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def _rounded(unit: str, up: bool) -> Function:
         found = fixed(types[0], *accepted)(types)
         return f"to {unit} {found}" if isinstance(found, str) else found
 
-    return Function((1, 1), result, kernel)
+    return Function((1, 1), typed(result), kernel)
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
