@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,18 +54,17 @@ def _float_remainder(left: float, right: float) -> float:
 
 
 def _rounded(mode: str) -> Callable[..., Datum]:
-    """ROUND and TRUNCATE go by a number's decimal digits as they print, as Java's BigDecimal does: 1.005 rounds to 1.01."""
+    """ROUND and TRUNCATE go by a DOUBLE's decimal digits as they print, as Java's BigDecimal does: 1.005 rounds to 1.01."""
 
     def kernel(number: Datum, digits: Datum | None = None) -> Datum:
         places = pa.scalar(0, pa.int32()) if digits is None else digits
-        single = pa.types.is_float32(number.type)
 
         def rounded(value: float, count: int) -> float:
             if isinstance(value, int):
                 return value if count >= 0 else int(_at(Decimal(value), count))
             if not math.isfinite(value):
                 return value
-            return float(_at(Decimal(str(np.float32(value)) if single else repr(value)), count))
+            return float(_at(Decimal(repr(value)), count))
 
         def _at(value: Decimal, count: int) -> Decimal:
             exponent = value.as_tuple().exponent
