@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,6 +93,16 @@ def _in(value: Datum, *options: Datum) -> Datum:
     return found
 
 
+def _extreme(kernel: Callable[..., Datum], precedes: Callable[..., Datum]) -> Callable[..., Datum]:
+    def extreme(*values: Datum) -> Datum:
+        if pa.types.is_floating(values[0].type):
+            return kernel(*values, skip_nulls=False)
+        # Arrow's kernel has no BOOLEAN and no TIMESTAMP_LTZ.
+        return reduce(lambda one, other: pc.if_else(precedes(one, other), one, other), values)
+
+    return extreme
+
+
 def _boolean(types: Types) -> SqlType:
     return BOOLEAN
 
@@ -118,6 +129,6 @@ LOGIC: dict[str, Function] = {
     "COALESCE": Function((1, None), _coalesced, pc.coalesce, common_of),
     "IFNULL": Function((2, 2), _coalesced, pc.coalesce, common_of),
     "NULLIF": Function((2, 2), _null_if_result, _null_if),
-    "GREATEST": Function((1, None), _common, lambda *xs: pc.max_element_wise(*xs, skip_nulls=False), common_of),
-    "LEAST": Function((1, None), _common, lambda *xs: pc.min_element_wise(*xs, skip_nulls=False), common_of),
+    "GREATEST": Function((1, None), _common, _extreme(pc.max_element_wise, pc.greater), common_of),
+    "LEAST": Function((1, None), _common, _extreme(pc.min_element_wise, pc.less), common_of),
 }
