@@ -118,5 +118,15 @@ def test_what_the_state_does_not_have_is_refused(changed: str, message: str, tmp
         run_named(changed, script, tmp_path)
 
 
+def test_an_aggregate_that_was_removed_does_not_come_back_with_a_gap(tmp_path: Path) -> None:
+    both, one = (f"SELECT k, {calls} FROM orders GROUP BY k" for calls in ("COUNT(*), SUM(v)", "COUNT(*)"))
+    script: list[Any] = [Order("a", 1, 300, None), PAUSE, EOF]
+    run_named(both, script, tmp_path)
+    script += [Order("a", 1, 100, None), PAUSE, EOF]
+    run_named(one, script, tmp_path)
+    with pytest.raises(fp.RestoreRefused, match=r"SUM\(v\) cannot be computed"):
+        run_named(both, [*script, Order("a", 1, 1, None), PAUSE, EOF], tmp_path)
+
+
 def run_named(query: str, script: list[Any], state: Path) -> None:
     run(query, script, state, 1)

@@ -45,7 +45,7 @@ MISTAKES = [
     ("SELECT k FROM orders WHERE", " " * 21 + "^", "syntax error at 'WHERE'"),
     ("SELECT COUNT(k, v) FROM orders", " " * 16 + "^", "COUNT takes one argument"),
     ("SELECT k FROM orders TABLESAMPLE BERNOULLI (10)", " " * 44 + "^", "TABLESAMPLE is not supported yet"),
-    ("SELECT v BETWEEN SYMMETRIC 1 AND 2 FROM orders", "       ^", "SYMMETRIC is not supported yet"),
+    ("SELECT v BETWEEN SYMMETRIC 1 AND 2 FROM orders", "       ^", "BETWEEN SYMMETRIC is not supported yet"),
     ("SELECT o.k FROM orders AS o(k)", " " * 28 + "^", "names of columns after a table's alias are not supported yet"),
     ("SELECT DISTINCT ON (k) v FROM orders", " " * 20 + "^", "DISTINCT ON is not supported yet"),
     ("SELEC k FROM orders", "^", "expected a statement: SELECT, INSERT INTO, CREATE, DROP, SET or EXPLAIN, not 'SELEC'"),
@@ -131,4 +131,7 @@ def test_values_of_options_are_not_shown() -> None:
     with pytest.raises(SqlError) as error:
         run(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka',\n{secret}); SELECT k FROM t")
     assert "hunter2" not in str(error.value)
+    with pytest.raises(SqlError) as error:  # on the line that is shown
+        run(f"CREATE TABLE t (k STRIN) WITH ('connector' = 'kafka', {secret}, 'topic' = 'shown')")
+    assert "'properties.sasl.password' = '*******', 'topic' = 'shown'" in str(error.value)
     assert "hunter2" not in repr(list(parse(Text(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka', {secret})"))))

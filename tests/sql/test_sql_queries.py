@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -67,3 +69,19 @@ def test_an_epoch_emits_net_changes_only() -> None:
     rows = [Order("a", 1, v, math.pi) for v in range(100)]
     tables.create_temporary_view("orders", env.from_collection(rows, type_info=Order))
     assert [tuple(row) for row in tables.execute_sql("SELECT k, COUNT(*) FROM orders GROUP BY k").collect()] == [("a", 100)]
+
+
+class Seen(NamedTuple):
+    k: str
+    at: fp.Instant
+
+
+def test_extremes_of_times_with_a_zone() -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(1)
+    first, last = datetime(1969, 12, 31, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("seen", env.from_collection([Seen("a", last), Seen("a", first), Seen("b", last)], Seen))
+    query = "SELECT MIN(f), MAX(l), MIN(l) FROM (SELECT k, MIN(`at`) AS f, MAX(`at`) AS l FROM seen GROUP BY k) AS t"
+    *_, row = tables.execute_sql(query).collect()
+    assert tuple(row) == (first, last, last)

@@ -167,7 +167,16 @@ def _extreme(kind: Kind, values: pa.Array, starts: Longs, saved: pa.Array) -> pa
     groups = pa.array(np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
     found = pa.table({"group": groups, "value": values}).group_by("group", use_threads=False).aggregate([("value", kind)])
     new = found.sort_by("group").column(f"value_{kind}").combine_chunks().cast(saved.type)
-    return (pc.min_element_wise if kind == "min" else pc.max_element_wise)(saved, new, skip_nulls=True)
+    return better(kind, saved, new)
+
+
+def better(kind: Kind, one: pa.Array, other: pa.Array) -> pa.Array:
+    """The lesser or greater of two columns' values; NULL is neither."""
+    least = pc.min_element_wise if kind == "min" else pc.max_element_wise
+    if pa.types.is_timestamp(one.type) and one.type.tz is not None:  # for which Arrow has no kernel
+        plain = pa.timestamp(one.type.unit)
+        return least(one.cast(plain), other.cast(plain), skip_nulls=True).cast(one.type)
+    return least(one, other, skip_nulls=True)
 
 
 def result(call: AggregateCall, state: Mapping[str, pa.Array]) -> pa.Array:

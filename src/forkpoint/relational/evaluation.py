@@ -12,10 +12,13 @@ import pyarrow.compute as pc
 from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, operands_of
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
+from forkpoint.relational.types import BOOLEAN
 
 
 def evaluate(expression: Expression, columns: pa.RecordBatch) -> pa.Array:
     """The expression's value for each row. Raises JobFailed for a value for which a function has no result."""
+    if not columns.num_rows:
+        return pa.array([], expression.type.arrow_type)
     return broadcast(_value(expression, columns), columns.num_rows)
 
 
@@ -39,36 +42,37 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
             return pa.scalar(expression.python_value, of.arrow_type)
         case Call(function):
             try:
-                return _called(expression, [_value(argument, columns) for argument in expression.arguments])
+                return _called(expression, columns)
             except JobFailed:
                 # Rows that a condition excludes need no value, such as the quotient in CASE WHEN v <> 0 THEN 1 / v END.
-                if function in ("AND", "OR"):
-                    return _connected(expression, columns)
-                if function in ("CASE", "IF"):
-                    return _branches(expression, columns)
-                raise
+                if function not in _GUARDING or not columns.num_columns:
+                    raise
+                return _GUARDING[function](expression, columns)
 
 
-def _called(call: Call, values: list[Datum]) -> Datum:
+def _called(call: Call, columns: pa.RecordBatch) -> Datum:
+    values = [_value(argument, columns) for argument in call.arguments]
     try:
-        return _result(call, values)
-    except (pa.ArrowInvalid, ValueError) as error:
-        raise JobFailed(f"{call}: {error}") from error
+        if call.function in ("CAST", "TRY_CAST"):
+            return cast(values[0], call.type, failing_null=call.function == "TRY_CAST")
+        function = FUNCTIONS[call.function]
+        operands = function.operands([argument.type for argument in call.arguments])
+        if operands is not None:
+            values = [_converted(value, operands.arrow_type) for value in values]
+        elif call.function in ("CASE", "IF"):
+            last = len(values) - 1
+            values = [v if i % 2 == 0 and i != last else _converted(v, call.type.arrow_type) for i, v in enumerate(values)]
+        return _converted(function.kernel(*values), call.type.arrow_type)
+    except (pa.ArrowInvalid, ValueError, OverflowError) as error:
+        raise JobFailed(str(error) if call.function == "NOT NULL" else f"{call}: {error}") from error
 
 
-def _result(call: Call, values: list[Datum]) -> Datum:
-    name = call.function
-    if name in ("CAST", "TRY_CAST"):
-        return cast(values[0], call.type, failing_null=name == "TRY_CAST")
-    function = FUNCTIONS[name]
-    operands = function.operands([argument.type for argument in call.arguments])
-    if operands is not None:
-        values = [value if value.type == operands.arrow_type else value.cast(operands.arrow_type) for value in values]
-    elif name in ("CASE", "IF"):
-        branches = call.type.arrow_type
-        last = len(values) - 1
-        values = [v if i % 2 == 0 and i != last else v.cast(branches) for i, v in enumerate(values)]
-    return function.kernel(*values)
+def _converted(value: Datum, to: pa.DataType) -> Datum:
+    # Large integers lose digits as DOUBLE; that is no error.
+    return value if value.type == to else pc.cast(value, options=pc.CastOptions(to, allow_float_truncate=True))
+
+
+# -- only the rows that need a value -----------------------------------------------------------------------------------
 
 
 def _connected(call: Call, columns: pa.RecordBatch) -> pa.Array:
@@ -100,13 +104,18 @@ def _branches(call: Call, columns: pa.RecordBatch) -> pa.Array:
     for condition, value in zip(parts[::2], parts[1::2], strict=True):
         of_rows = columns.take(pa.array(rows))
         chosen = evaluate(condition, of_rows).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
-        found = _scattered(_as(value, call, of_rows.filter(pa.array(chosen))), rows[chosen], found)
+        values = evaluate(value, of_rows.filter(pa.array(chosen)))
+        found = _scattered(_converted(values, call.type.arrow_type), rows[chosen], found)
         rows = rows[~chosen]
-    return _scattered(_as(default, call, columns.take(pa.array(rows))), rows, found)
+    values = evaluate(default, columns.take(pa.array(rows)))
+    return _scattered(_converted(values, call.type.arrow_type), rows, found)
 
 
-def _as(value: Expression, call: Call, columns: pa.RecordBatch) -> pa.Array:
-    return evaluate(value, columns).cast(call.type.arrow_type)
+def _first_value(call: Call, columns: pa.RecordBatch) -> pa.Array:
+    """COALESCE as CASE."""
+    *firsts, last = call.arguments
+    parts = [part for first in firsts for part in (Call("IS NOT NULL", (first,), BOOLEAN), first)]
+    return _branches(Call("CASE", (*parts, last), call.type), columns)
 
 
 def _scattered(values: pa.Array, rows: npt.NDArray[np.int64], into: pa.Array) -> pa.Array:
@@ -114,3 +123,13 @@ def _scattered(values: pa.Array, rows: npt.NDArray[np.int64], into: pa.Array) ->
     at = np.arange(len(into))
     at[rows] = len(into) + np.arange(len(rows))
     return pa.concat_arrays([into, values]).take(pa.array(at))
+
+
+_GUARDING = {
+    "CASE": _branches,
+    "IF": _branches,
+    "COALESCE": _first_value,
+    "IFNULL": _first_value,
+    "AND": _connected,
+    "OR": _connected,
+}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from forkpoint.errors import ConfigError
+from forkpoint.graph.secrets import is_secret
+
+_OPTION = re.compile(r"('([^']+)'\s*=\s*')((?:[^']|'')*)")
 
 
 class SqlError(ConfigError):
@@ -23,10 +27,19 @@ class Text:
         at = min(at, max(len(self.text) - 1, 0))
         start = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", start)
-        line = self.text[start : len(self.text) if end < 0 else end]
+        line = _without_secrets(self.text[start : len(self.text) if end < 0 else end])
         number, column = self.text.count("\n", 0, at) + 1, at - start + 1
         mark = "".join("\t" if sign == "\t" else " " for sign in line[: at - start])
         return SqlError(f"{self.name}, line {number}, column {column}: {problem}\n  {line}\n  {mark}^")
+
+
+def _without_secrets(line: str) -> str:
+    """A line with stars, as many as signs, in place of options that may be secrets."""
+    return _OPTION.sub(lambda found: found[0] if _is_public(found[2]) else found[1] + "*" * len(found[3]), line)
+
+
+def _is_public(option: str) -> bool:
+    return option == "properties.bootstrap.servers" or not (is_secret(option) or option.startswith("properties."))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

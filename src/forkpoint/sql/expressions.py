@@ -11,11 +11,14 @@ from sqlglot import exp
 from forkpoint.relational.aggregates import AGGREGATES
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue
 from forkpoint.relational.functions import FUNCTIONS, castable
+from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BOOLEAN, NUMBERS, SqlType
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import TYPES, unknown_type
+from forkpoint.sql.times import TIME_CALLS, bind_time
+from forkpoint.sql.tokens import CALL
 
 if TYPE_CHECKING:
     Node = Any
@@ -35,23 +38,25 @@ _BINARY: Mapping[type, str] = {
     exp.And: "AND",
     exp.Or: "OR",
     exp.DPipe: "||",
-    exp.Pow: "POWER",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
-    exp.Nullif: "NULLIF",
 }
-_NAMES: Mapping[type, str] = {
-    exp.Length: "CHAR_LENGTH",
-    exp.Coalesce: "COALESCE",
-    exp.Substring: "SUBSTRING",
-    exp.Ceil: "CEIL",
-    exp.Floor: "FLOOR",
-    exp.Concat: "CONCAT",
-    exp.Greatest: "GREATEST",
-    exp.Least: "LEAST",
-    exp.Ln: "LN",
+_ALIASES = {
+    "CHARACTER_LENGTH": "CHAR_LENGTH",
+    "CEILING": "CEIL",
+    "SUBSTR": "SUBSTRING",
+    "MOD": "%",
+    **PART_FUNCTIONS,
 }
-_ALIASES = {"CHARACTER_LENGTH": "CHAR_LENGTH", "CEILING": "CEIL", "SUBSTR": "SUBSTRING", "MOD": "%"}
-_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE"}  # functions of expressions that are not called by name
+_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION"}  # functions that are not called by name
+_KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
+_CHANGING = {
+    *("NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP"),
+    *("LOCALTIME", "LOCALTIMESTAMP", "PROCTIME", "RAND", "RANDOM", "RAND_INTEGER", "UUID"),
+}
+"""Their values differ each time: after a failure, an epoch would not be the same again."""
+_NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
+CALLED = frozenset((_NAMED | _CHANGING) - _KEYWORDS)
+"""The functions whose calls have a name and arguments, no keywords."""
 _AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
 
@@ -83,20 +88,18 @@ class Binder:
             case exp.Neg():
                 return self._negated(node)
             case exp.Not():
-                return self._call("NOT", node, [self.bind(node.this)])
+                return self.call("NOT", node, [self.bind(node.this)])
             case exp.Is():
                 return self._is(node)
             case exp.NullSafeEQ():
-                distinct = self._call("IS DISTINCT FROM", node, [self.bind(node.this), self.bind(node.expression)])
-                return self._call("NOT", node, [distinct])
+                distinct = self.call("IS DISTINCT FROM", node, [self.bind(node.this), self.bind(node.expression)])
+                return self.call("NOT", node, [distinct])
             case exp.Between():
-                value = self.bind(node.this)
-                low = self._call(">=", node, [value, self.bind(node.args["low"])])
-                return self._call("AND", node, [low, self._call("<=", node, [value, self.bind(node.args["high"])])])
+                return self._between(node)
             case exp.In():
                 if node.args.get("query") is not None or node.args.get("unnest") is not None:
-                    raise self._error(node, "IN with a subquery is not supported yet; list the values")
-                return self._call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
+                    raise self.error(node, "IN with a subquery is not supported yet; list the values")
+                return self.call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
             case exp.Like() | exp.Escape():
                 return self._like(node)
             case exp.Case():
@@ -104,24 +107,29 @@ class Binder:
             case exp.If():
                 no = node.args.get("false")
                 default = Literal(None, SqlType("NULL")) if no is None else self.bind(no)
-                return self._call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
+                return self.call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
             case exp.Filter() | exp.AggFunc():
                 return self._aggregate(node)
+            case exp.Interval():
+                raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+        timed = bind_time(self, node)
+        if timed is not None:
+            return timed
         if type(node) in _BINARY:
-            return self._call(_BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
+            return self.call(_BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
         if isinstance(node, exp.Func):
             return self._function(node)
         if isinstance(node, exp.Subquery | exp.Exists):
-            raise self._error(node, "subqueries in expressions are not supported yet")
-        raise self._error(node, f"{node.sql()} is not supported yet")
+            raise self.error(node, "subqueries in expressions are not supported yet")
+        raise self.error(node, f"{node.sql()} is not supported yet")
 
     # -- leaves
 
     def _column(self, node: Node) -> Expression:
         if isinstance(node.this, exp.Star):
-            raise self._error(node, "* is a list of columns, not a value")
+            raise self.error(node, "* is a list of columns, not a value")
         found = self.scope.column(node.name, node.table, self.at(node))
         self.offsets.setdefault(found.name, self.at(node))
         return found
@@ -134,55 +142,67 @@ class Binder:
             return self._integer(node, int(text))
         if "e" in text.lower():
             return Literal(float(text), SqlType("DOUBLE", nullable=False))
-        raise self._error(node, f"{text} is a DECIMAL, which is not supported yet; write {text}E0, a DOUBLE")
+        raise self.error(node, f"{text} is a DECIMAL, which is not supported yet; write {text}E0, a DOUBLE")
 
     def _integer(self, node: Node, value: int) -> Expression:
         if not -(2**63) <= value < 2**63:
-            raise self._error(node, f"{value} exceeds BIGINT")
+            raise self.error(node, f"{value} exceeds BIGINT")
         return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
 
     def _negated(self, node: Node) -> Expression:
         if isinstance(node.this, exp.Literal) and not node.this.is_string and node.this.this.isdigit():
             return self._integer(node, -int(node.this.this))
-        return self._call("NEGATE", node, [self.bind(node.this)])
+        return self.call("NEGATE", node, [self.bind(node.this)])
 
     # -- forms
 
     def _is(self, node: Node) -> Expression:
         value, what = self.bind(node.this), node.expression
         if isinstance(what, exp.Null):
-            return self._call("IS NULL", node, [value])
-        return self._call("IS TRUE" if what.this else "IS FALSE", node, [value])
+            return self.call("IS NULL", node, [value])
+        if isinstance(what, exp.JSON):
+            kind = f"IS JSON {what.this or ''}".strip()
+            if kind not in FUNCTIONS or what.args.get("unique"):
+                raise self.error(node, f"{kind}{' WITH UNIQUE KEYS' * bool(what.args.get('unique'))} is not supported yet")
+            return self.call(kind, node, [value])
+        return self.call("IS TRUE" if what.this else "IS FALSE", node, [value])
+
+    def _between(self, node: Node) -> Expression:
+        value = self.bind(node.this)
+        low = self.call(">=", node, [value, self.bind(node.args["low"])])
+        return self.call("AND", node, [low, self.call("<=", node, [value, self.bind(node.args["high"])])])
 
     def _like(self, node: Node) -> Expression:
         like, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
         if not isinstance(like, exp.Like):
-            raise self._error(like, f"{type(like).__name__.upper()} is not supported yet")
+            raise self.error(like, f"{type(like).__name__.upper()} is not supported yet")
         parts = [self.bind(like.this), self.bind(like.expression), *([] if escape is None else [self.bind(escape)])]
-        found = self._call("LIKE", node, parts)
-        return self._call("NOT", node, [found]) if like.args.get("negate") else found
+        found = self.call("LIKE", node, parts)
+        return self.call("NOT", node, [found]) if like.args.get("negate") else found
 
     def _case(self, node: Node) -> Expression:
         parts: list[Expression] = []
         value = None if node.this is None else self.bind(node.this)
         for branch in node.args["ifs"]:
             condition = self.bind(branch.this)
-            parts.append(condition if value is None else self._call("=", branch, [value, condition]))
+            parts.append(condition if value is None else self.call("=", branch, [value, condition]))
             parts.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
         parts.append(Literal(None, SqlType("NULL")) if default is None else self.bind(default))
-        return self._call("CASE", node, parts)
+        return self.call("CASE", node, parts)
 
     def _cast(self, node: Node) -> Expression:
         value = self.bind(node.this)
-        name = str(node.to.args.get("kind") or node.to.this.name).upper()
+        name = str(node.to.this.name)
+        if name == "USERDEFINED":  # sqlglot does not know BYTES
+            name = str(node.to.args["kind"]).upper()
         found = TYPES.get(name)
         if found is None:
             raise unknown_type(self.scope.source, self.at(node), name)
         failing_null = isinstance(node, exp.TryCast)
         target = SqlType(found, value.type.nullable or failing_null)
         if not castable(value.type, target):
-            raise self._error(node, f"cannot CAST {value.type.name} to {target.name}")
+            raise self.error(node, f"cannot CAST {value.type.name} to {target.name}")
         literal = _time_literal(value, target)
         if literal is not None:
             return literal
@@ -191,24 +211,44 @@ class Binder:
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
     def _function(self, node: Node) -> Expression:
-        anonymous = isinstance(node, exp.Anonymous)
-        name = (str(node.this) if anonymous else _NAMES.get(type(node)) or node.sql_name()).upper()
+        name, arguments = self._called(node)
+        if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
+            raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)
-        known = [each for each in FUNCTIONS if each.replace("_", "").isalnum() and each not in _SYNTAX]
-        if name != "%" and name not in known:
-            raise self._error(node, f"there is no function {name}; {did_you_mean(name, [*known, *AGGREGATES])}")
-        arguments = node.expressions if anonymous else _arguments(node)
-        return self._call(name, node, [self.bind(argument) for argument in arguments])
+        if name not in FUNCTIONS or name in _SYNTAX - {"POSITION"}:
+            raise self.error(node, f"there is no function {name}; {did_you_mean(name, sorted(_NAMED | set(AGGREGATES)))}")
+        return self.call(name, node, [self.bind(argument) for argument in arguments], arguments)
 
-    def _call(self, name: str, node: Node, arguments: list[Expression]) -> Expression:
+    def _called(self, node: Node) -> tuple[str, list[Node]]:
+        """A function's name and arguments, as they are written."""
+        match node:
+            case exp.Anonymous():
+                return str(node.this).removeprefix(CALL).upper(), node.expressions
+            case exp.Trim():
+                sides = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}
+                return sides.get(str(node.args.get("position")), "TRIM"), _arguments(node)
+            case exp.StrPosition():
+                return "POSITION", [node.args["substr"], node.this]
+            case exp.Substring() | exp.Overlay() | exp.Floor() | exp.Ceil():
+                return node.sql_name(), _arguments(node)
+        start, end = node.meta.get("start"), node.meta.get("end")
+        written = "" if start is None else self.scope.source.text[self.offset + start : self.offset + end + 1]
+        return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
+
+    def call(self, name: str, node: Node, arguments: list[Expression], nodes: list[Node] | None = None) -> Expression:
         function = FUNCTIONS[name]
         least, most = function.accepts
         if len(arguments) < least or (most is not None and len(arguments) > most):
             wanted = str(least) if most == least else f"{least} or more" if most is None else f"{least} to {most}"
-            raise self._error(node, f"{name} takes {wanted} arguments, not {len(arguments)}")
+            raise self.error(node, f"{name} takes {wanted} arguments, not {len(arguments)}")
         found = function.result([argument.type for argument in arguments])
         if isinstance(found, str):
-            raise self._error(node, f"{name} {found}")
+            raise self.error(node, f"{name} {found}")
+        for position, check in function.checks:
+            literal = arguments[position] if position < len(arguments) else None
+            problem = check(literal.value) if isinstance(literal, Literal) and literal.value is not None else None
+            if problem is not None:
+                raise self.error(node if nodes is None else nodes[position], f"{name}: {problem}")
         return Call(name, tuple(arguments), found)
 
     # -- aggregates
@@ -217,24 +257,24 @@ class Binder:
         call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
         name = _AGGREGATES.get(type(call))
         if name is None:
-            raise self._error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
+            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
         if self.aggregates is None:
-            raise self._error(call, f"an aggregate ({name}) is not allowed {self.clause}")
+            raise self.error(call, f"an aggregate ({name}) is not allowed {self.clause}")
         inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
         distinct = isinstance(of, exp.Distinct)
         if distinct:
             if len(of.expressions) > 1:
-                raise self._error(call, f"{name}(DISTINCT …) takes one expression")
+                raise self.error(call, f"{name}(DISTINCT …) takes one expression")
             of = of.expressions[0]
         if of is None:
-            raise self._error(call, f"{name} takes an argument")
+            raise self.error(call, f"{name} takes an argument")
         argument = None if isinstance(of, exp.Star) else inner.bind(of)
         if argument is None and name != "COUNT":
-            raise self._error(call, f"{name} takes a column, not *")
+            raise self.error(call, f"{name} takes a column, not *")
         where = None if condition is None else inner.condition(condition, "FILTER")
         found = AGGREGATES[name](None if argument is None else argument.type)
         if isinstance(found, str):
-            raise self._error(call, f"{name} {found}")
+            raise self.error(call, f"{name} {found}")
         aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
         self.aggregates[str(aggregate)] = aggregate
         return Column(str(aggregate), found)
@@ -242,7 +282,7 @@ class Binder:
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)
         if found.type.name not in ("BOOLEAN", "NULL"):
-            raise self._error(node, f"{clause} takes a condition, not {found.type.name}")
+            raise self.error(node, f"{clause} takes a condition, not {found.type.name}")
         return found
 
     # -- positions
@@ -252,15 +292,18 @@ class Binder:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         text = self.scope.source.text
         if isinstance(node, exp.Literal) and node.parent is not None:
-            return max(text.find(str(node.this), self.at(node.parent)), self.offset)
+            written = "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
+            return max(text.find(written, self.at(node.parent)), self.offset)
         if not starts:
-            return self.offset if node.parent is None else self.at(node.parent)
+            words = [part.sql_name() if isinstance(part, exp.Func) else "NULL" for part in node.find_all(exp.Func, exp.Null)]
+            named = [at for word in words if (at := text.upper().find(word, self.offset)) >= 0]
+            return min(named) if named else self.offset if node.parent is None else self.at(node.parent)
         start: int = self.offset + min(starts)
         if isinstance(node, exp.Func) and "start" not in node.meta:
             start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)
         return start
 
-    def _error(self, node: Node, problem: str) -> SqlError:
+    def error(self, node: Node, problem: str) -> SqlError:
         return self.scope.source.error(self.at(node), problem)
 
 

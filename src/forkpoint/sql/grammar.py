@@ -48,7 +48,7 @@ _NAMES = {
     "replace": "REPLACE in a list of columns",
     "on": "DISTINCT ON",
     "recursive": "WITH RECURSIVE",
-    "symmetric": "SYMMETRIC",
+    "symmetric": "BETWEEN SYMMETRIC",
     "grouping_sets": "GROUPING SETS",
     "db": "a name of three parts",
 }

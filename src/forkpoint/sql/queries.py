@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
 from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.expressions import Binder
+from forkpoint.sql.expressions import CALLED, Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import Query
-from forkpoint.sql.tokens import dialect
+from forkpoint.sql.tokens import dialect, named_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -27,12 +27,20 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) ->
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
     # What precedes the query becomes space, so that positions are those of the whole text.
     try:
-        tree = parse_one(query.source.text[query.start : query.end], dialect=dialect())
+        tree = _parsed(query.source.text[query.start : query.end])
     except ParseError as error:
         raise _syntax_error(query, error) from None
     binder = _QueryBinder(query.source, query.start, lookup, tables, {})
     refuse_unread_parts(tree, binder.error)
     return binder.bind(tree)
+
+
+def _parsed(text: str) -> Any:
+    flink = dialect()()
+    found = flink.parser().parse(named_calls(flink.tokenize(text), CALLED), text)
+    if len(found) != 1 or found[0] is None:
+        raise ParseError("expected one query")
+    return found[0]
 
 
 def _syntax_error(query: Query, error: ParseError) -> SqlError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from forkpoint.extras import require
 from forkpoint.sql.errors import SqlError, Text
+
+CALL = "call "
+"""What precedes the names that ``named_calls`` gives."""
+_QUOTED = ("STRING", "IDENTIFIER")
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
@@ -44,7 +48,7 @@ class Word:
 def _words(token: Token) -> Iterator[Word]:
     """A token's words: sqlglot reads PRIMARY KEY as one token."""
     kind = token.token_type.name
-    if kind in ("STRING", "IDENTIFIER") or " " not in token.text:
+    if kind in _QUOTED or " " not in token.text:
         yield Word(token.text, kind, token.start, token.end + 1)
         return
     for word in token.text.split():
@@ -76,7 +80,7 @@ class Tokens:
         """Whether these words come next."""
         found = self._tokens[self._at : self._at + len(words)]
         return len(found) == len(words) and all(
-            found_word.text.upper() == word and found_word.kind not in ("STRING", "IDENTIFIER")
+            found_word.text.upper() == word and found_word.kind not in _QUOTED
             for found_word, word in zip(found, words, strict=True)
         )
 
@@ -144,14 +148,29 @@ class Tokens:
         return self._next.kind
 
 
+def named_calls(tokens: list[Token], names: Container[str]) -> list[Token]:
+    """Tokens in which calls of these functions have names that sqlglot does not know, so that it keeps name and arguments.
+
+    It would read them as another dialect's: the unit of TIMESTAMPDIFF as a column, and LOG2(x) as LOG(2, x).
+    """
+    from sqlglot.tokenizer_core import TokenType
+
+    for before, token, following in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        name = token.text.upper()
+        called = following.token_type == TokenType.L_PAREN and token.token_type.name not in _QUOTED
+        if called and name in names and (before is None or before.token_type.name not in ("ALIAS", "WITH")):
+            token.text, token.token_type = CALL + name, TokenType.VAR
+    return tokens
+
+
 def statements_of(source: Text) -> Iterator[Tokens]:
     """The statements of a script, which semicolons separate."""
     from sqlglot.errors import TokenError
 
     try:
         tokens = dialect()().tokenize(source.text)
-    except TokenError as error:
-        raise source.error(len(source.text), f"a quote or comment is not closed ({error})") from None
+    except TokenError:
+        raise source.error(len(source.text), "a quote or comment is not closed") from None
     statement: list[Token] = []
     for token in tokens:
         if token.token_type.name == "SEMICOLON":

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from forkpoint.cli.commands.run import AppType, RunCommand, request_of, run_options, start
+from forkpoint.operations.launch.program import is_sql
 
 
 @click.command("sql", cls=RunCommand)
@@ -18,4 +19,6 @@ def sql_(detached: bool, file: str, **options: Any) -> None:
     The job has the file's name, unless SET 'pipeline.name' gives another. It is the same as `run FILE` for a file that ends with
     .sql.
     """
+    if not (is_sql(file) or file.startswith("run:")):
+        raise click.UsageError(f"{file} does not end with .sql, so it would run as a Python program; rename it")
     start(request_of(file, (), options), detached)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forkpoint.errors import ForkpointError, JobFailed
+from forkpoint.operations.launch.program import is_sql
 
 
 class ProgramFailed(ForkpointError):
@@ -19,7 +20,7 @@ class NoJob(ForkpointError):
     """A program ended without running a job."""
 
     def __init__(self, app: str) -> None:
-        sql = app.endswith(".sql")
+        sql = is_sql(app)
         super().__init__(
             f"{app} has no INSERT, so there is no job to run; write INSERT INTO table SELECT …"
             if sql

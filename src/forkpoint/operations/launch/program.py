@@ -29,6 +29,11 @@ class Source:
         return cls(path, Path(path).read_bytes(), (os.path.dirname(os.path.realpath(path)),))
 
 
+def is_sql(path: str) -> bool:
+    """Whether a program is a file of SQL."""
+    return path.lower().endswith(".sql")
+
+
 def run_program(program: Source) -> None:
     """Run the program to its end. Its exceptions propagate, including SystemExit.
 
@@ -37,7 +42,7 @@ def run_program(program: Source) -> None:
     the module by name while its jobs run.
     """
     place = program.place
-    if place.endswith(".sql"):
+    if is_sql(place):
         from forkpoint.table.script import run_script
 
         run_script(program.text, place)

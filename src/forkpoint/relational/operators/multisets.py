@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
-from forkpoint.relational.aggregates import Accumulator
+from forkpoint.relational.aggregates import Accumulator, Kind, better
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec
@@ -102,11 +102,10 @@ def of_distinct(accumulator: Accumulator, crossings: Crossings, multiset: Multis
     return pa.array(after, accumulator.type.arrow_type)
 
 
-def _extremes(kind: str, crossings: Crossings, multiset: Multiset, saved: pa.Array) -> pa.Array:
+def _extremes(kind: Kind, crossings: Crossings, multiset: Multiset, saved: pa.Array) -> pa.Array:
     """Gained values compete with the saved extreme. A group that has lost it looks at all its values."""
-    best = pc.min_element_wise if kind == "min" else pc.max_element_wise
     gained, lost = np.flatnonzero(crossings.signs > 0), np.flatnonzero(crossings.signs < 0)
-    found = best(saved, _by_group(kind, crossings, gained, saved), skip_nulls=True)
+    found = better(kind, saved, _by_group(kind, crossings, gained, saved))
     groups = crossings.groups[lost]
     was_extreme = pc.equal(crossings.values.take(pa.array(lost)), saved.take(pa.array(groups))).fill_null(False)
     groups = np.unique(groups[was_extreme.to_numpy(zero_copy_only=False)])
@@ -119,7 +118,7 @@ def _extremes(kind: str, crossings: Crossings, multiset: Multiset, saved: pa.Arr
     return pa.concat_arrays([found, again]).take(pa.array(at))
 
 
-def _by_group(kind: str, crossings: Crossings, rows: Longs, like: pa.Array) -> pa.Array:
+def _by_group(kind: Kind, crossings: Crossings, rows: Longs, like: pa.Array) -> pa.Array:
     """The extreme of each group's values at these rows, null for groups without."""
     table = pa.table({"group": crossings.groups[rows], "value": crossings.values.take(pa.array(rows))})
     found = table.group_by("group", use_threads=False).aggregate([("value", kind)])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.sinks import DiscardSink
@@ -47,7 +48,10 @@ def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
 
 def _file_source(options: TableOptions) -> Source[Any]:
     path, type = options.required("path"), row_type(options.table.schema)
-    bounded = options.get("source.monitor-interval") is None
+    interval = options.get("source.monitor-interval")
+    if interval is not None:
+        parse_duration_ms("source.monitor-interval", interval)
+    bounded = interval is None
     match _file_format(options):
         case "csv":
             return FileSource.csv(path, type, bounded=bounded)
