@@ -90,6 +90,15 @@ def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> Non
             totals = keyed.process_batch(CountAndSumColumns(), KeyTotals)
         case "sum":
             totals = keyed.sum("amount")
+        case "agg":
+            totals = keyed.agg(count=fp.Count(), sum=fp.Sum("amount"))
+        case "sql":
+            tables = fp.StreamTableEnvironment.create(env)
+            tables.create_temporary_view("bids", keyed)
+            tables.execute_sql("CREATE TABLE totals (key BIGINT, n BIGINT, s BIGINT) WITH ('connector' = 'blackhole')")
+            query = "SELECT key, COUNT(*), SUM(amount) FROM bids GROUP BY key"
+            tables.create_statement_set().add_insert_sql(f"INSERT INTO totals {query}")
+            return
         case "tumbling" | "sliding" | "session":
             totals = windowed(keyed, kind)
         case _:
@@ -122,12 +131,17 @@ def run(scenario: Scenario, engine: str) -> Measurement:
 
 def totals_of(savepoint: Path, kind: str) -> pa.Table:
     """(key, count, sum) from a savepoint's Parquet files."""
+    if kind == "sql":
+        groups = pq.read_table(savepoint / "operators" / "totals-group-by-key" / "groups")
+        return groups.select(["key", "count", "sum_amount"]).rename_columns(["key", "count", "sum"])
     name = "totals" if kind.startswith("process") else "state"
     state = pq.read_table(savepoint / "operators" / "totals" / name)
     if kind == "process_batch":
         return state.select(["key", "count", "sum"])
     if kind == "sum":  # its state is an element, with the sum in it
         return state.select(["key", "amount"]).rename_columns(["key", "sum"])
+    if kind == "agg":
+        return state.select(["key", *state.column_names[-2:]]).rename_columns(["key", "count", "sum"])
     return state.select(["key", "f0", "f1"]).rename_columns(["key", "count", "sum"])
 
 

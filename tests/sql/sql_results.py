@@ -19,14 +19,14 @@ class Order(NamedTuple):
 
 
 def folded(query: str, rows: list[Order], *, epoch_rows: int, parallelism: int, engine: str = "local") -> Counter[Any]:
-    """What remains of the changes of a result. Nothing may be removed that isn't there."""
+    """What remains of the changes of a result. Nothing may be removed that isn't there. ``//``: DuckDB's division of integers."""
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": engine})
     env.set_parallelism(parallelism)
     env.set_max_epoch_rows(epoch_rows)
     tables = fp.StreamTableEnvironment.create(env)
     tables.create_temporary_view("orders", env.from_collection(rows, type_info=Order))
     found: Counter[Any] = Counter()
-    for row in tables.execute_sql(query).collect():
+    for row in tables.execute_sql(query.replace("//", "/")).collect():
         values = tuple(row)
         if row.get_row_kind() is fp.RowKind.DELETE:
             assert found[values] > 0, (values, found)

@@ -29,6 +29,19 @@ QUERIES = [
     "SELECT k, SUM(v) * 2 + g FROM orders GROUP BY k, g HAVING COUNT(v) > 1",
     "SELECT COUNT(*) FILTER (WHERE v > 10), SUM(v) FILTER (WHERE g = 1) FROM orders HAVING COUNT(*) > 0",
     "SELECT DISTINCT k, g FROM orders",
+    "SELECT k, v FROM orders WHERE v > 0 UNION ALL SELECT k, g FROM orders UNION ALL SELECT 'x', NULL FROM orders WHERE g = 1",
+    "SELECT k, g FROM orders UNION SELECT k, v FROM orders",
+    "SELECT k, COUNT(*), SUM(n) FROM (SELECT k, g AS n FROM orders WHERE g > 0 UNION ALL "
+    "SELECT k, COUNT(*) FROM orders GROUP BY k) AS t GROUP BY k",
+    "SELECT COUNT(*) FROM orders HAVING COUNT(*) > 0",
+    "SELECT k NOT LIKE '%a%', k NOT IN ('a', 'b'), v NOT BETWEEN 0 AND 5 FROM orders",
+    # Conditions keep the others from rows for which they have no value.
+    "SELECT CASE WHEN v <> 0 THEN 100 // v END FROM orders WHERE (v = 0 OR 100 // v > 0) AND 7 // g < 9 AND g <> 0",
+    "SELECT g, COUNT(DISTINCT k), SUM(DISTINCT v), AVG(DISTINCT x), COUNT(DISTINCT v) FILTER (WHERE x > 0) "
+    "FROM orders GROUP BY g",
+    "SELECT MIN(n), MAX(n), COUNT(DISTINCT n) FROM (SELECT k, COUNT(*) AS n FROM orders GROUP BY k) t HAVING COUNT(*) > 0",
+    "SELECT n % 3 AS r, MIN(k), MAX(k), MAX(s), MIN(s) "
+    "FROM (SELECT k, g, COUNT(*) AS n, SUM(v) AS s FROM orders GROUP BY k, g) t GROUP BY n % 3",
     "SELECT UPPER(k) AS u, COUNT(*) FROM orders GROUP BY UPPER(k)",
     "SELECT n, COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM orders GROUP BY k) AS per_key GROUP BY n",
     "SELECT SUM(n), COUNT(*) FROM (SELECT k, g, SUM(v) AS n FROM orders GROUP BY k, g HAVING SUM(v) > 0) t HAVING COUNT(*) > 0",

@@ -1,13 +1,14 @@
 """SQL's aggregate functions: their types, the accumulators that they need, and their results.
 
 Accumulators are the columns of a group's state, named for people: ``count``, ``sum_v``. Calls share them: ``AVG(v)`` needs what
-``SUM(v)`` has. All but ``MIN`` and ``MAX`` can also take back a row.
+``SUM(v)`` has. Aggregates over distinct values, and ``MIN`` and ``MAX`` of rows that are also removed, need the values of each
+group besides (``operators.multisets``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
-from forkpoint.relational.plan import AggregateCall
+from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
 from forkpoint.relational.types import BIGINT, SqlType
 
 Kind = Literal["count", "sum", "min", "max"]
@@ -29,7 +30,9 @@ _NEVER_NULL = BIGINT.with_null(False)
 
 
 def _of_argument(argument: SqlType | None) -> SqlType | str:
-    return "takes an argument" if argument is None else argument.with_null()
+    if argument is None or argument.name in ("BOOLEAN", "BYTES"):
+        return f"takes numbers, text and times, not {'*' if argument is None else argument.name}"
+    return argument.with_null()
 
 
 def _number(argument: SqlType | None) -> SqlType | str:
@@ -47,56 +50,65 @@ AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
 }
 """The type of each function's result for its argument (None: ``*``); a text says why there is none."""
 
-NOT_RETRACTABLE = frozenset({"MIN", "MAX"})
-
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A column of the state. ``input``: the expression that it accumulates; None for the number of rows."""
+    """A column of the state. ``input``: the expression that it accumulates; None for the number of rows. ``values``: the name of
+    the values of each group that it needs: those that a group gains or loses are then what it accumulates."""
 
     name: str
     kind: Kind
     input: Expression | None
     type: SqlType
+    values: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The name of the column with its input."""
+        return self.values or self.name
 
 
 ROWS = Accumulator("count", "count", None, _NEVER_NULL)
 """Each group has it: without rows there is no group."""
 
 
-def accumulators_of(calls: Sequence[AggregateCall]) -> tuple[Accumulator, ...]:
+def accumulators_of(aggregate: Aggregate) -> tuple[Accumulator, ...]:
     """All accumulators that the calls need, the number of rows first, the others by name."""
-    found = {needed.name: needed for call in calls for needed in needs(call)}
+    updating = is_updating(aggregate.input)
+    found = {needed.name: needed for call in aggregate.calls for needed in needs(call, updating=updating)}
     found.pop(ROWS.name, None)
     return (ROWS, *(found[name] for name in sorted(found)))
 
 
-def needs(call: AggregateCall) -> list[Accumulator]:
-    """The accumulators of one call."""
+def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
+    """The accumulators of one call. ``updating``: whether rows are also removed."""
+    if call.function in ("MIN", "MAX"):
+        assert call.argument is not None
+        kind: Kind = "min" if call.function == "MIN" else "max"
+        return [_accumulator(kind, call, call.argument.type.with_null(), with_values=updating)]
     found = [_count(call)]
     if call.function in ("SUM", "AVG"):
         assert call.argument is not None
         real = call.argument.type.name in ("FLOAT", "DOUBLE")
-        found.append(_accumulator("sum", call, SqlType("DOUBLE" if real else "BIGINT", nullable=False)))
-    elif call.function in ("MIN", "MAX"):
-        assert call.argument is not None
-        found = [_accumulator("min" if call.function == "MIN" else "max", call, call.argument.type.with_null())]
+        of = SqlType("DOUBLE" if real else "BIGINT", nullable=False)
+        found.append(_accumulator("sum", call, of, with_values=call.distinct))
     return found
 
 
 def _count(call: AggregateCall) -> Accumulator:
-    if call.condition is None and (call.argument is None or not call.argument.type.nullable):
+    if call.condition is None and not call.distinct and (call.argument is None or not call.argument.type.nullable):
         return ROWS
-    return _accumulator("count", call, _NEVER_NULL)
+    return _accumulator("count", call, _NEVER_NULL, with_values=call.distinct)
 
 
-def _accumulator(kind: Kind, call: AggregateCall, of: SqlType) -> Accumulator:
+def _accumulator(kind: Kind, call: AggregateCall, of: SqlType, *, with_values: bool = False) -> Accumulator:
     argument = LiteralExpression(True, SqlType("BOOLEAN", nullable=False)) if call.argument is None else call.argument
-    if call.condition is None:
-        return Accumulator(f"{kind}_{readable_name(argument)}", kind, argument, of)
-    null = LiteralExpression(None, SqlType("NULL"))
-    masked = Call("CASE", (call.condition, argument, null), argument.type.with_null())
-    return Accumulator(f"{kind}_{readable_name(masked)}", kind, masked, of)
+    if call.condition is not None:
+        null = LiteralExpression(None, SqlType("NULL"))
+        argument = Call("CASE", (call.condition, argument, null), argument.type.with_null())
+    name = readable_name(argument)
+    words = f"{kind}_distinct" if call.distinct and kind in ("count", "sum") else kind
+    return Accumulator(f"{words}_{name}", kind, argument, of, f"values_{name}" if with_values else None)
 
 
 def readable_name(expression: Expression) -> str:
@@ -160,7 +172,7 @@ def _extreme(kind: Kind, values: pa.Array, starts: Longs, saved: pa.Array) -> pa
 
 def result(call: AggregateCall, state: Mapping[str, pa.Array]) -> pa.Array:
     """The call's results, from the accumulators by name."""
-    found = [state[needed.name] for needed in needs(call)]
+    found = [state[needed.name] for needed in needs(call, updating=False)]
     arrow = call.type.arrow_type
     if call.function in ("COUNT", "MIN", "MAX"):
         return found[0].cast(arrow)

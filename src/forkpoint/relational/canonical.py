@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forkpoint.relational.expressions import Column, Expression, Item, all_of, conjuncts_of, replace_columns
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, key_name
+from forkpoint.relational.expressions import (
+    COMMUTATIVE,
+    Call,
+    Column,
+    Expression,
+    Item,
+    all_of,
+    conjuncts_of,
+    operands_of,
+    replace_columns,
+)
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Union, key_name
 
 Replacements = Mapping[str, Expression]
 
@@ -27,6 +37,8 @@ def merged(plan: Plan) -> Plan:
             return plan
         case Aggregate():
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
+        case Union():
+            return Union(tuple(map(merged, plan.inputs)))
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -44,8 +56,24 @@ def both(one: Expression | None, other: Expression | None) -> Expression | None:
 
 
 def through(expression: Expression, by: Replacements) -> Expression:
-    """The expression over other columns; columns without a replacement stay, as in a plan that is canonical already."""
-    return replace_columns(expression, lambda column: by.get(column.name, column))
+    """The expression over other columns, in canonical form. Columns without a replacement stay: those of a canonical plan."""
+    return normal(replace_columns(expression, lambda column: by.get(column.name, column)))
+
+
+def normal(expression: Expression) -> Expression:
+    """The expression with the arguments of commutative functions in the order of their texts."""
+    if not isinstance(expression, Call):
+        return expression
+    arguments = list(map(normal, expression.arguments))
+    if expression.function in ("AND", "OR"):
+        operands = sorted(operands_of(expression.function, arguments), key=str)
+        found = operands[0]
+        for operand in operands[1:]:
+            found = Call(expression.function, (found, operand), expression.type)
+        return found
+    if expression.function in COMMUTATIVE:
+        arguments.sort(key=str)
+    return Call(expression.function, tuple(arguments), expression.type)
 
 
 def replaced(expression: Expression | None, by: Replacements) -> Expression | None:
@@ -58,6 +86,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return Scan(plan.table, ()), {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
+    if isinstance(plan, Union):
+        return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     plan = merged(plan)
     assert isinstance(plan, Select)
     below, columns = canonical_with_columns(plan.input)
@@ -91,6 +121,21 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
 
 
+def _canonical_union(plan: Union) -> Union:
+    """Each input is a Select with the union's columns, by position."""
+    inputs = []
+    for each in plan.inputs:
+        source, columns = canonical_with_columns(each)
+        condition: Expression | None = None
+        if isinstance(source, Select):
+            inner = {item.name: item.of for item in source.items}
+            condition, source = source.condition, source.input
+            columns = {name: through(of, inner) for name, of in columns.items()}
+        pairs = zip(plan.schema, each.schema, strict=True)
+        inputs.append(Select(source, condition, tuple(Item(field.name, columns[own.name]) for field, own in pairs)))
+    return Union(tuple(sorted(inputs, key=repr)))
+
+
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
     condition = all_of(conjuncts_of(replaced(call.condition, columns)))
-    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type)
+    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type, call.distinct)

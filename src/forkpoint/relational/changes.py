@@ -21,8 +21,12 @@ Longs = npt.NDArray[np.int64]
 
 
 def row_type(schema: Schema, *, updating: bool = False) -> RecordType:
-    """The type of a stream's elements, with weights if rows are also removed."""
-    fields = [Field(field.name, field.type.stream_type) for field in schema]
+    """The type of a stream's elements, with weights if rows are also removed.
+
+    Then all fields may be NULL: rows of an earlier version of a query, which a changed query removes, lack its new columns.
+    """
+    types = [field.type.with_null() if updating else field.type for field in schema]
+    fields = [Field(field.name, of.stream_type) for field, of in zip(schema, types, strict=True)]
     if updating:
         fields.append(Field(WEIGHT, Types.LONG()))
     return RecordType("row", "Row", tuple(fields))

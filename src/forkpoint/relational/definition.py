@@ -15,7 +15,7 @@ from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs,
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Expression, Item
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select
+from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, nodes_of
 
 
 class View(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
-        return accumulators_of(self.aggregate.calls)
+        return accumulators_of(self.aggregate)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
@@ -88,7 +88,9 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
     if old.aggregate.keys != new.aggregate.keys:
         return f"it was grouped by {_keys(old.aggregate)} and would be grouped by {_keys(new.aggregate)}; {_REMEDY}", ""
     kept = {accumulator.name for accumulator in old.accumulators}
-    missing = [str(call) for call in new.aggregate.calls if not kept.issuperset(needed.name for needed in needs(call))]
+    missing = [
+        str(call) for call in new.aggregate.calls if not kept.issuperset(needed.name for needed in needs(call, updating=False))
+    ]
     if missing:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {_REMEDY}", ""
     if old.view == new.view:
@@ -102,9 +104,8 @@ def _source(aggregate: Aggregate) -> tuple[Plan, Expression | None]:
 
 
 def _described(source: Plan, condition: Expression | None) -> str:
-    while not isinstance(source, Scan):
-        source = source.input
-    return source.table if condition is None else f"{source.table} WHERE {condition}"
+    tables = " and ".join(sorted({node.table for node in nodes_of(source) if isinstance(node, Scan)}))
+    return tables if condition is None else f"{tables} WHERE {condition}"
 
 
 def _keys(aggregate: Aggregate) -> str:

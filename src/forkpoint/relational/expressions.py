@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time
 from typing import Any
 
@@ -104,18 +104,20 @@ def replace_columns(expression: Expression, change: Callable[[Column], Expressio
     return expression
 
 
+def operands_of(function: str, arguments: Iterable[Expression]) -> list[Expression]:
+    """What an associative function connects, at any depth, in order."""
+    found: list[Expression] = []
+    for argument in arguments:
+        nested = isinstance(argument, Call) and argument.function == function
+        found += operands_of(function, argument.arguments) if nested and isinstance(argument, Call) else [argument]
+    return found
+
+
 def conjuncts_of(condition: Expression | None) -> tuple[Expression, ...]:
     """The conditions that AND connects, without duplicates, ordered by their text."""
     if condition is None:
         return ()
-    found: dict[str, Expression] = {}
-    pending = [condition]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Call) and part.function == "AND":
-            pending.extend(part.arguments)
-        else:
-            found[str(part)] = part
+    found = {str(part): part for part in operands_of("AND", [condition])}
     return tuple(found[text] for text in sorted(found))
 
 

@@ -40,9 +40,10 @@ class AggregateCall(msgspec.Struct, frozen=True):
     argument: Expression | None
     condition: Expression | None
     type: SqlType
+    distinct: bool = False
 
     def __str__(self) -> str:
-        text = f"{self.function}({'*' if self.argument is None else self.argument})"
+        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{'*' if self.argument is None else self.argument})"
         return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 
@@ -63,13 +64,30 @@ class Aggregate(msgspec.Struct, frozen=True, tag_field="node", tag="aggregate"):
         return (*(Field(key.name, key.of.type) for key in self.keys), *(Field(str(call), call.type) for call in self.calls))
 
 
-Plan = Scan | Select | Aggregate
+class Union(msgspec.Struct, frozen=True, tag_field="node", tag="union"):
+    """The rows of all inputs (UNION ALL), whose columns have the same types. The names are those of the first input."""
+
+    inputs: tuple[Plan, ...]
+
+    @property
+    def schema(self) -> Schema:
+        columns = zip(*(plan.schema for plan in self.inputs), strict=True)
+        return tuple(Field(same[0].name, same[0].type.with_null(any(each.type.nullable for each in same))) for same in columns)
+
+
+Plan = Scan | Select | Aggregate | Union
+
+
+def inputs_of(plan: Plan) -> tuple[Plan, ...]:
+    if isinstance(plan, Scan):
+        return ()
+    return plan.inputs if isinstance(plan, Union) else (plan.input,)
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:
     """The plan's nodes, inputs first."""
-    if not isinstance(plan, Scan):
-        yield from nodes_of(plan.input)
+    for each in inputs_of(plan):
+        yield from nodes_of(each)
     yield plan
 
 
@@ -80,7 +98,7 @@ def is_updating(plan: Plan) -> bool:
 
 def key_of(plan: Plan) -> tuple[str, ...] | None:
     """Columns of which no two rows have the same values at a time; None if no such columns are known."""
-    if isinstance(plan, Scan):
+    if isinstance(plan, Scan | Union):
         return None
     if isinstance(plan, Aggregate):
         return tuple(key.name for key in plan.keys)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forkpoint.errors import ConfigError
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
-from forkpoint.relational.aggregates import NOT_RETRACTABLE
+from forkpoint.graph.transformations import Edge, KeyBy, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
-from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.expressions import Column, Expression, Item, Literal
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
-from forkpoint.relational.plan import Aggregate, Plan, Select, is_updating
-from forkpoint.relational.types import Field
+from forkpoint.relational.plan import Aggregate, Plan, Select, Union, is_updating
+from forkpoint.relational.types import Field, Schema, SqlType
+
+_ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
+"""What COUNT(*) reads: rows have at least one column."""
 
 
 @dataclass
@@ -27,8 +28,8 @@ class Translator:
     name: str
     _taken: set[str] = field(default_factory=set)
 
-    def translate(self, plan: Plan) -> Transformation:
-        """The operators of a plan; the last one's elements have its columns, and weights if the result is updating."""
+    def translate(self, plan: Plan) -> tuple[Edge, ...]:
+        """The edges with the result of a plan: its columns, and weights if the result is updating."""
         plan = merged(plan)
         if not isinstance(plan, Select):
             items = tuple(Item(each.name, Column(each.name, each.type)) for each in plan.schema)
@@ -37,39 +38,48 @@ class Translator:
         items = tuple(Item(item.name, through(item.of, columns)) for item in plan.items)
         return self._select(below, replaced(plan.condition, columns), items)
 
-    def _select(self, below: Plan, condition: Expression | None, items: tuple[Item, ...]) -> Transformation:
-        """Projection and filter of a canonical plan."""
+    def _select(
+        self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema = (), *, weighted: bool = False
+    ) -> tuple[Edge, ...]:
+        """Projection and filter of a canonical plan. ``schema``: of the result, by default that of the items. ``weighted``: the
+        result has weights, although its rows are only added."""
+        schema = schema or tuple(Field(item.name, item.of.type) for item in items)
+        if isinstance(below, Union):
+            return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
-            return self._select(below.input, both(below.condition, condition), items)
+            return self._select(below.input, both(below.condition, condition), items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
-            return self._aggregate(below, View(condition, items))
-        schema = tuple(Field(item.name, item.of.type) for item in items)
-        return Transformation(SelectSpec(condition, items), "select", self.source(below.table), row_type(schema))
+            return (Edge(self._aggregate(below, View(condition, items), schema)),)
+        spec = SelectSpec(condition, items, weighted)
+        return (Edge(Transformation(spec, "select", self.source(below.table), row_type(schema, updating=weighted))),)
 
-    def _aggregate(self, aggregate: Aggregate, view: View) -> Transformation:
+    def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
+        """Projection and filter of each input."""
+        updating = is_updating(union)
+        edges: list[Edge] = []
+        for each in union.inputs:
+            assert isinstance(each, Select)
+            columns = {item.name: item.of for item in each.items}
+            of_input = tuple(Item(item.name, through(item.of, columns)) for item in items)
+            where = both(each.condition, replaced(condition, columns))
+            edges += self._select(each.input, where, of_input, schema, weighted=updating)
+        return tuple(edges)
+
+    def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         definition = GroupDefinition(aggregate, view)
-        self._check_retractable(aggregate)
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
-        inputs = tuple(Item(each.name, each.input) for each in definition.accumulators if each.input is not None)
-        upstream = self._select(aggregate.input, None, (*keys, *inputs))
+        inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
+        items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
+        upstream = self._select(aggregate.input, None, items)
         key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
-        schema = tuple(Field(item.name, item.of.type) for item in view.items)
         return Transformation(
             GroupAggregateSpec(definition),
             f"group by {', '.join(names)}" if names else "aggregate",
-            (Edge(upstream, None, key),),
+            tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=True),
             uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
         )
-
-    def _check_retractable(self, aggregate: Aggregate) -> None:
-        found = [call for call in aggregate.calls if call.function in NOT_RETRACTABLE]
-        if found and is_updating(aggregate.input):
-            raise ConfigError(
-                f"{self.name}: {found[0]} over rows that change, such as those of a subquery with GROUP BY, is not supported "
-                "yet; use COUNT, SUM and AVG there"
-            )
 
     def _uid(self, role: str) -> str:
         base, number = f"{self.name}-{role}", 2
@@ -80,9 +90,9 @@ class Translator:
         return found
 
 
-def upserts(changes: Transformation, key: tuple[str, ...]) -> Transformation:
+def upserts(changes: tuple[Edge, ...], key: tuple[str, ...]) -> tuple[Edge, ...]:
     """The changes of a stream as one row for each primary key and epoch."""
-    return Transformation(UpsertSpec(key), "upsert", (Edge(changes, None, Forward()),), changes.output_type)
+    return (Edge(Transformation(UpsertSpec(key), "upsert", changes, changes[0].upstream.output_type)),)
 
 
 @dataclass(frozen=True)

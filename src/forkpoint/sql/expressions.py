@@ -36,7 +36,6 @@ _BINARY: Mapping[type, str] = {
     exp.Or: "OR",
     exp.DPipe: "||",
     exp.Pow: "POWER",
-    exp.Like: "LIKE",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
     exp.Nullif: "NULLIF",
 }
@@ -98,10 +97,8 @@ class Binder:
                 if node.args.get("query") is not None or node.args.get("unnest") is not None:
                     raise self._error(node, "IN with a subquery is not supported yet; list the values")
                 return self._call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
-            case exp.Escape():
-                return self._call(
-                    "LIKE", node, [self.bind(node.this.this), self.bind(node.this.expression), self.bind(node.expression)]
-                )
+            case exp.Like() | exp.Escape():
+                return self._like(node)
             case exp.Case():
                 return self._case(node)
             case exp.If():
@@ -157,6 +154,14 @@ class Binder:
             return self._call("IS NULL", node, [value])
         return self._call("IS TRUE" if what.this else "IS FALSE", node, [value])
 
+    def _like(self, node: Node) -> Expression:
+        like, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        if not isinstance(like, exp.Like):
+            raise self._error(like, f"{type(like).__name__.upper()} is not supported yet")
+        parts = [self.bind(like.this), self.bind(like.expression), *([] if escape is None else [self.bind(escape)])]
+        found = self._call("LIKE", node, parts)
+        return self._call("NOT", node, [found]) if like.args.get("negate") else found
+
     def _case(self, node: Node) -> Expression:
         parts: list[Expression] = []
         value = None if node.this is None else self.bind(node.this)
@@ -170,7 +175,7 @@ class Binder:
 
     def _cast(self, node: Node) -> Expression:
         value = self.bind(node.this)
-        name = str(node.to.this.name)
+        name = str(node.to.args.get("kind") or node.to.this.name).upper()
         found = TYPES.get(name)
         if found is None:
             raise unknown_type(self.scope.source, self.at(node), name)
@@ -215,17 +220,22 @@ class Binder:
             raise self._error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
         if self.aggregates is None:
             raise self._error(call, f"an aggregate ({name}) is not allowed {self.clause}")
-        if isinstance(call.this, exp.Distinct):
-            raise self._error(call, f"{name}(DISTINCT …) is not supported yet; group a subquery by the value first")
-        inner = Binder(self.scope, self.offset, None, f"inside {name}")
-        argument = None if isinstance(call.this, exp.Star) else inner.bind(call.this)
+        inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
+        distinct = isinstance(of, exp.Distinct)
+        if distinct:
+            if len(of.expressions) > 1:
+                raise self._error(call, f"{name}(DISTINCT …) takes one expression")
+            of = of.expressions[0]
+        if of is None:
+            raise self._error(call, f"{name} takes an argument")
+        argument = None if isinstance(of, exp.Star) else inner.bind(of)
         if argument is None and name != "COUNT":
             raise self._error(call, f"{name} takes a column, not *")
         where = None if condition is None else inner.condition(condition, "FILTER")
         found = AGGREGATES[name](None if argument is None else argument.type)
         if isinstance(found, str):
             raise self._error(call, f"{name} {found}")
-        aggregate = AggregateCall(name, argument, where, found)
+        aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
         self.aggregates[str(aggregate)] = aggregate
         return Column(str(aggregate), found)
 

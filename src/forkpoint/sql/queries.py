@@ -10,29 +10,17 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, key_name
-from forkpoint.relational.types import Schema
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name
+from forkpoint.relational.types import SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
+from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
-
-_NOT_YET = {
-    "joins": "JOIN",
-    "laterals": "LATERAL",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-    "fetch": "FETCH",
-    "windows": "WINDOW",
-    "qualify": "QUALIFY",
-    "match": "MATCH_RECOGNIZE",
-    "pivots": "PIVOT",
-}
 
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
@@ -42,7 +30,9 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) ->
         tree = parse_one(query.source.text[query.start : query.end], dialect=dialect())
     except ParseError as error:
         raise _syntax_error(query, error) from None
-    return _QueryBinder(query.source, query.start, lookup, tables, {}).bind(tree)
+    binder = _QueryBinder(query.source, query.start, lookup, tables, {})
+    refuse_unread_parts(tree, binder.error)
+    return binder.bind(tree)
 
 
 def _syntax_error(query: Query, error: ParseError) -> SqlError:
@@ -67,20 +57,31 @@ class _QueryBinder:
     def bind(self, tree: Any) -> Plan:
         if isinstance(tree, exp.Subquery):
             return self.bind(tree.this)
-        if isinstance(tree, exp.SetOperation):
-            raise self._error(tree, f"{type(tree).__name__.upper()} is not supported yet; write two INSERT INTO statements")
-        if not isinstance(tree, exp.Select):
-            raise self._error(tree, "expected a query: SELECT")
+        if isinstance(tree, exp.SetOperation) and not isinstance(tree, exp.Union):
+            raise self.error(tree, f"{type(tree).__name__.upper()} is not supported yet")
+        if not isinstance(tree, exp.Select | exp.Union):
+            raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._local)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
-        return inner._select(tree)
+        return inner._union(tree) if isinstance(tree, exp.Union) else inner._select(tree)
+
+    def _union(self, tree: Any) -> Plan:
+        inputs = [self.bind(tree.this), self.bind(tree.expression)]
+        first, second = (plan.schema for plan in inputs)
+        if len(first) != len(second):
+            raise self.error(tree.expression, f"UNION of {len(first)} and {len(second)} columns")
+        types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
+        for one, other, of in zip(first, second, types, strict=True):
+            if of is None:
+                problem = f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
+                raise self.error(tree.expression, problem)
+        plan: Plan = Union(tuple(_as_types(each, types) for each in inputs))
+        if tree.args.get("distinct"):
+            plan = Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
+        return plan
 
     def _select(self, tree: Any) -> Plan:
-        for part, name in _NOT_YET.items():
-            if tree.args.get(part):
-                found = tree.args[part]
-                raise self._error(found[0] if isinstance(found, list) else found, f"{name} is not supported yet")
         below, scope = self._from(tree)
         where = tree.args.get("where")
         plain = Binder(scope, self._offset, None, "in WHERE")
@@ -111,23 +112,21 @@ class _QueryBinder:
     def _from(self, tree: Any) -> tuple[Plan, Scope]:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
-            raise self._error(tree, "a query without FROM is not supported yet")
+            raise self.error(tree, "a query without FROM is not supported yet")
         table = source.this
-        if table.args.get("joins"):
-            raise self._error(table.args["joins"][0], "JOIN is not supported yet")
         if isinstance(table, exp.Subquery):
             plan, alias = self.bind(table.this), table.alias
         elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
             name = ".".join(part.name for part in table.parts)
             plan, alias = self._table(name, table), table.alias or table.name
         else:
-            raise self._error(table, f"{table.sql()} in FROM is not supported yet")
+            raise self.error(table, f"{table.sql()} in FROM is not supported yet")
         return plan, Scope(self._source, alias, plan.schema)
 
     def _table(self, name: str, node: Any) -> Plan:
         found = self._local.get(name) or self._lookup(name)
         if found is None:
-            raise self._error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
+            raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
         return found
 
     # -- SELECT
@@ -146,21 +145,29 @@ class _QueryBinder:
     def _keys(self, group: Any, scope: Scope) -> tuple[Item, ...]:
         if group is None:
             return ()
-        for part in ("grouping_sets", "cube", "rollup", "totals", "all"):
-            if group.args.get(part):
-                raise self._error(group, f"{part.replace('_', ' ').upper()} is not supported yet")
         keys: dict[str, Item] = {}
         for node in group.expressions:
             binder = Binder(scope, self._offset, None, "in GROUP BY")
             found = binder.bind(node)
             if not any(columns_of(found)):
-                raise self._error(node, f"GROUP BY {found} is a constant; name a column")
+                raise self.error(node, f"GROUP BY {found} is a constant; name a column")
             keys.setdefault(str(found), Item(key_name(found), found))
         return tuple(keys.values())
 
-    def _error(self, node: Any, problem: str) -> SqlError:
+    def error(self, node: Any, problem: str) -> SqlError:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         return self._source.error(self._offset + (min(starts) if starts else 0), problem)
+
+
+def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
+    """The plan with its columns converted to these types."""
+    items = []
+    for field, of in zip(plan.schema, types, strict=True):
+        column: Expression = Column(field.name, field.type)
+        if of is not None and of.name != field.type.name:
+            column = Call("CAST", (column,), of.with_null(field.type.nullable))
+        items.append(Item(field.name, column))
+    return Select(plan, None, tuple(items))
 
 
 class _Grouped:
@@ -200,7 +207,3 @@ def _distinct_names(items: list[Item]) -> tuple[Item, ...]:
         taken.add(name)
         found.append(Item(name, item.of))
     return tuple(found)
-
-
-def schema_of(plan: Plan) -> Schema:
-    return plan.schema

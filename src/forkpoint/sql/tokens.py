@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from forkpoint.extras import require
 from forkpoint.sql.errors import SqlError, Text
@@ -26,6 +26,7 @@ def dialect() -> Any:
             QUOTES = ["'"]  # noqa: RUF012
             STRING_ESCAPES = ["'"]  # noqa: RUF012
             COMMENTS = ["--", ("/*", "*/")]  # noqa: RUF012
+            COMMANDS: ClassVar[set[Any]] = set()  # statements that sqlglot would not split into words
 
     return Flink
 

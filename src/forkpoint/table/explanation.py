@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, is_updating
+from collections.abc import Iterator
+
+from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, inputs_of, is_updating
 
 
 def explained(plan: Plan) -> str:
     """The plan, inputs below, with its changes and state."""
-    lines: list[str] = []
-    depth = 0
-    node: Plan | None = plan
-    while node is not None:
-        changes = "adds and removes rows" if is_updating(node) else "adds rows"
-        lines.append(f"{'   ' * depth}{_described(node)}  [{changes}]")
-        node, depth = None if isinstance(node, Scan) else node.input, depth + 1
-    return "\n".join(lines)
+    return "\n".join(_lines(plan, 0))
+
+
+def _lines(plan: Plan, depth: int) -> Iterator[str]:
+    changes = "adds and removes rows" if is_updating(plan) else "adds rows"
+    yield f"{'   ' * depth}{_described(plan)}  [{changes}]"
+    for each in inputs_of(plan):
+        yield from _lines(each, depth + 1)
 
 
 def _described(node: Plan) -> str:
@@ -27,4 +29,5 @@ def _described(node: Plan) -> str:
         case Aggregate(_, keys, calls):
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, without limit"
-    raise AssertionError(node)
+        case Union():
+            return "Union all"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.sql.errors import Text
+from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.statements import Explain, Query, parse
 from forkpoint.table.environment import execute
 from forkpoint.table.explanation import explained
@@ -17,7 +17,10 @@ def run_script(content: bytes, path: str) -> None:
 
     SqlError for a statement that is not valid, before anything runs.
     """
-    source = Text(content.decode("utf-8-sig"), os.path.basename(path))
+    try:
+        source = Text(content.decode("utf-8-sig"), os.path.basename(path))
+    except UnicodeDecodeError as error:
+        raise SqlError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     session = Session(StreamExecutionEnvironment.get_execution_environment())
     session.name = os.path.splitext(os.path.basename(path))[0]
     for statement in parse(source):

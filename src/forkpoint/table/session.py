@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
@@ -11,7 +11,7 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import SinkSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.functions import castable
@@ -76,7 +76,8 @@ class Session:
                 raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
             fields.append(Field(each.name, found))
         self._check_free(name, False, lambda problem: ConfigError(problem))
-        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), stream.edges)
+        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
+        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), edges)
 
     def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
         if self.catalog.has(name) and not if_not_exists:
@@ -104,8 +105,8 @@ class Session:
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
-        found = Translator(self._source, self._free(name)).translate(plan)
-        return DataStream(self.env, (Edge(found),), found.output_type)
+        edges = Translator(self._source, self._free(name)).translate(plan)
+        return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def insert(self, statement: Insert) -> None:
         """Add the operators that write a query's result into a table."""
@@ -128,7 +129,7 @@ class Session:
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
-        self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", (Edge(end),), None, uid=f"{job_name}-sink"))
+        self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted += 1
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:

@@ -256,7 +256,7 @@ def merge_states(known: Iterable[StateInfo], rows: Iterable[CommitRow]) -> list[
                     f"state {state.name!r} of operator {state.uid!r} gets the same id as state {old.name!r} of operator "
                     f"{old.uid!r}; rename one of the states"
                 )
-            if old.ttl_ms != state.ttl_ms:
+            if (old.ttl_ms, old.definition) != (state.ttl_ms, state.definition):
                 states[state.sid] = state
     return [states[sid] for sid in sorted(states)]
 

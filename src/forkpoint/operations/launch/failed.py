@@ -19,7 +19,12 @@ class NoJob(ForkpointError):
     """A program ended without running a job."""
 
     def __init__(self, app: str) -> None:
-        super().__init__(f"{app} ended without running a job; call execute() on its environment")
+        sql = app.endswith(".sql")
+        super().__init__(
+            f"{app} has no INSERT, so there is no job to run; write INSERT INTO table SELECT …"
+            if sql
+            else f"{app} ended without running a job; call execute() on its environment"
+        )
 
 
 class DriverFailed(JobFailed):

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.functions import ValueStateDescriptor
+from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregates import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, weights_of
 from forkpoint.relational.definition import GroupDefinition, stored_definition
+from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
 from forkpoint.relational.operators.select import columns_of
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import column_of
@@ -60,6 +61,12 @@ def descriptor_of(definition: GroupDefinition) -> ValueStateDescriptor[Any]:
     return found
 
 
+def values_of(definition: GroupDefinition) -> dict[str, MapStateDescriptor[Any, int]]:
+    """The states of values that the accumulators need, by their names."""
+    needed = {each.values: each.input for each in definition.accumulators if each.values is not None}
+    return {name: values_descriptor(name, of) for name, of in needed.items() if of is not None}
+
+
 @dataclass(frozen=True)
 class GroupAggregateSpec(KeyedSpec):
     """The input has a column for each key (``key_names``), for each accumulator's input (by its name), and weights if rows are
@@ -70,7 +77,9 @@ class GroupAggregateSpec(KeyedSpec):
     definition: GroupDefinition
 
     def states(self) -> list[DeclaredState]:
-        return [DeclaredState.of(descriptor_of(self.definition))]
+        return [
+            DeclaredState.of(descriptor) for descriptor in (descriptor_of(self.definition), *values_of(self.definition).values())
+        ]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> GroupAggregate:
         return GroupAggregate(info, state.keyed, self.definition)
@@ -102,6 +111,7 @@ class GroupAggregate(KeyedOperator):
             self._before = stored_definition(known.definition)
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
+        self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
         self._changed = False
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
@@ -125,12 +135,21 @@ class GroupAggregate(KeyedOperator):
         starts = np.append(np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])), len(order))
         table, last = table.take(pa.array(order)), order[starts[1:] - 1]
         column = self._key_column([each.take(pa.array(last)) for each in keys], len(last))
-        self._columns.begin(KeySet(column, self._backend.key_type, self._backend.max_parallelism))
-        saved = self._columns.read()
-        weights, after = weights_of(table), {}
+        key_set = KeySet(column, self._backend.key_type, self._backend.max_parallelism)
+        self._columns.begin(key_set)
+        saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
+        crossings = {
+            name: multiset.update(key_set, of_row, table.column(name), weights) for name, multiset in self._multisets.items()
+        }
+        after = {}
         for accumulator in self._definition.accumulators:
-            values = None if accumulator.input is None else table.column(accumulator.name)
-            after[accumulator.name] = accumulated(accumulator, values, weights, starts, saved.column(accumulator.name))
+            name, before = accumulator.name, saved.column(accumulator.name)
+            if accumulator.values is not None:
+                multiset = self._multisets[accumulator.values]
+                after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, before)
+            else:
+                values = None if accumulator.input is None else table.column(accumulator.column)
+                after[name] = accumulated(accumulator, values, weights, starts, before)
         groups = Groups(column, after)
         exist = groups.exist
         unused = {name: _filled(saved.column(name)) for name in saved.schema.names if name not in after}
@@ -232,6 +251,8 @@ class GroupAggregate(KeyedOperator):
         log = ChangeLog()
         if self._changed:
             self._columns.collect(log)
+            for multiset in self._multisets.values():
+                multiset.collect(log)
         return log
 
 

@@ -28,12 +28,13 @@ def columns_of(batch: Batch, type: TypeInformation | None) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class SelectSpec(RunnableSpec):
-    """Projection and filter. Weights pass unchanged."""
+    """Projection and filter. Weights pass unchanged. ``weighted``: rows without a weight get one, 1."""
 
     kind = "select"
 
     condition: Expression | None
     items: tuple[Item, ...]
+    weighted: bool = False
 
     def instance(self, info: TaskInfo, state: ManagedState) -> SelectOperator:
         return SelectOperator(info, self)
@@ -55,7 +56,10 @@ class SelectOperator:
         assert self._out is not None
         names = [item.name for item in self._spec.items]
         columns = pa.RecordBatch.from_arrays(evaluate_all(self._spec.items, table), names=names)
-        return Outputs(derived(batch, rows, with_weights(columns, weights_of(table)), self._out))
+        weights = weights_of(table)
+        if weights is None and self._spec.weighted:
+            weights = np.ones(table.num_rows, np.int64)
+        return Outputs(derived(batch, rows, with_weights(columns, weights), self._out))
 
     def close(self) -> None:
         return None

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.columnar.leaves import column_of, numbers, to_list
-from forkpoint.runtime.columnar.msgpack import Kind
+from forkpoint.runtime.columnar.msgpack import Kind, encode_array, writable
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.exchange.grouping import key_column
 from forkpoint.runtime.operators.keyed_process import order_of
-from forkpoint.state import hash_column, key_group
+from forkpoint.state import hash_column, hash_encoded, key_group
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column
-from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 
 _FITS = 62  # the maximum bits of a number packed with its index for sorting
 _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
@@ -120,10 +120,14 @@ class KeySet:
         kind = _number_kind(self.column.type)
         if kind is not None and not self.column.null_count:
             return encode_numbers((kind,), [numbers(self.column)], len(self.column))
+        if isinstance(self.type, RecordType) and self.type.flavor in ARRAY_FLAVORS and writable(self.type):
+            return encode_array(self.column, self.type)
         return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
 
     @cached_property
     def groups(self) -> npt.NDArray[Any]:
+        if pa.types.is_struct(self.column.type):
+            return np.asarray(key_group(hash_encoded(to_list(self.encoded)), self.max_parallelism))
         return np.asarray(key_group(hash_column(self.column, self.type), self.max_parallelism))
 
     @cached_property

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
+from forkpoint.runtime.columnar.msgpack import encode_array, writable
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_for, shorten, user_error
-from forkpoint.state import hash_column, hash_keys, key_group, subtask_of
+from forkpoint.state import hash_column, hash_encoded, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column, equal_as_encoded
-from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,22 @@ def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
     if column.null_count and not key.key_type.nullable:
         raise GraphError(f"key_by({key.columns[0]!r}): the key of an element is null; filter such elements out first")
     return canonical_column(column, key.key_type)
+
+
+def _record_column(batch: Batch, key: KeyBy) -> pa.Array | None:
+    """A key of several fields as one column; None if its columns do not have its types, or cannot be encoded as columns."""
+    of = key.key_type
+    if batch.table is None or key.columns is None or key.single or not (isinstance(of, RecordType) and writable(of)):
+        return None
+    columns = [batch.table.column(name) for name in key.columns]
+    if of.flavor not in ARRAY_FLAVORS or not all(_holds(c, child) for c, child in zip(columns, of.children, strict=True)):
+        return None
+    parts = [canonical_column(column, child) for column, child in zip(columns, of.children, strict=True)]
+    return pa.StructArray.from_arrays(parts, fields=list(of.arrow_type))
+
+
+def _holds(column: pa.Array, of: TypeInformation) -> bool:
+    return bool(column.type == of.arrow_type and (of.nullable or not column.null_count))
 
 
 def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
@@ -70,6 +87,10 @@ def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.
     column = key_column(batch, key)
     if column is not None:
         return np.asarray(key_group(hash_column(column, key.key_type), max_parallelism))
+    record = _record_column(batch, key)
+    if record is not None:
+        encoded = encode_array(record, key.key_type).to_numpy(zero_copy_only=False).tolist()
+        return np.asarray(key_group(hash_encoded(encoded), max_parallelism))
     try:
         batch.keys = python_keys(batch, key)
         return np.asarray(key_group(hash_keys(batch.keys, key.key_type), max_parallelism))

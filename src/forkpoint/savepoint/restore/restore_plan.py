@@ -194,6 +194,8 @@ class _Planner:
             return self._dropped(state, uid, f"the program has no operator {uid!r}")
         if operator.stateful and not operator.complete:
             return self._kept(state, operator)
+        if state.definition is not None:
+            return "dropped", "the query no longer needs it"
         return self._dropped(state, uid, "the operator no longer has this state")
 
     def _is_empty(self, state: StateInfo) -> bool:

@@ -1,0 +1,73 @@
+"""What of sqlglot's syntax is read here. Everything else is refused: a part that nobody reads would change a query silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from forkpoint.sql.errors import SqlError
+
+_OPERATOR = frozenset({"this", "expression"})
+_PARTS: dict[type, frozenset[str]] = {
+    exp.Select: frozenset({"expressions", "from_", "where", "group", "having", "distinct", "with_"}),
+    exp.Union: frozenset({"this", "expression", "distinct", "with_"}),
+    exp.From: frozenset({"this"}),
+    exp.With: frozenset({"expressions"}),
+    exp.CTE: frozenset({"this", "alias"}),
+    exp.Subquery: frozenset({"this", "alias"}),
+    exp.Table: frozenset({"this", "db", "catalog", "alias"}),
+    exp.TableAlias: frozenset({"this"}),
+    exp.Where: frozenset({"this"}),
+    exp.Having: frozenset({"this"}),
+    exp.Group: frozenset({"expressions"}),
+    exp.Distinct: frozenset({"expressions"}),
+    exp.Column: frozenset({"this", "table"}),
+    exp.Star: frozenset(),
+    exp.Alias: frozenset({"this", "alias"}),
+    exp.Like: _OPERATOR | {"negate"},
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions", "query"}),
+    exp.Filter: _OPERATOR,
+}
+_NAMES = {
+    "joins": "JOIN",
+    "laterals": "LATERAL",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "windows": "WINDOW",
+    "match": "MATCH_RECOGNIZE",
+    "pivots": "PIVOT",
+    "locks": "FOR UPDATE",
+    "hint": "a hint",
+    "sample": "TABLESAMPLE",
+    "version": "FOR SYSTEM_TIME",
+    "except_": "EXCEPT in a list of columns",
+    "replace": "REPLACE in a list of columns",
+    "on": "DISTINCT ON",
+    "recursive": "WITH RECURSIVE",
+    "symmetric": "SYMMETRIC",
+    "grouping_sets": "GROUPING SETS",
+    "db": "a name of three parts",
+}
+
+
+def refuse_unread_parts(tree: Any, error: Callable[[Any, str], SqlError]) -> None:
+    """Raise the error for the first part of a query that the binder does not read."""
+    for node in tree.walk():
+        known = _PARTS.get(type(node))
+        if known is None and isinstance(node, exp.AggFunc):
+            known = frozenset({"this", "big_int", "distinct"})
+        if known is None:
+            continue
+        for name, value in node.args.items():
+            if value and name not in known:
+                part = next(iter(value), node) if isinstance(value, list) else value
+                at = part if isinstance(part, exp.Expression) else node
+                if name == "expressions" and isinstance(node, exp.AggFunc):
+                    raise error(at, f"{node.sql_name()} takes one argument")
+                if name == "columns":
+                    raise error(at, "names of columns after a table's alias are not supported yet; name them in SELECT … AS")
+                raise error(at, f"{_NAMES.get(name, name.strip('_').replace('_', ' ').upper())} is not supported yet")
