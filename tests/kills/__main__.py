@@ -86,7 +86,7 @@ class Campaign:
         if kind == "changed":
             self.kinds[f"changed, {self.kill_changed()} its commit"] += 1
             return
-        self.kinds[kind] += 1
+        self.kinds["suspended and changed" if kind == "suspended" and self.system.changes else kind] += 1
         if kind == "step":
             self.die_at_step(self.rng.randint(2, 8))
             return
@@ -151,9 +151,8 @@ class Campaign:
         return self.system.verdict(stop)
 
     def proves(self) -> bool:
-        """Whether a kill came before the commit of a change, if there were changes."""
-        changed = [kind for kind in self.kinds if kind.startswith("changed")]
-        return not changed or "changed, before its commit" in changed
+        """Whether kills came before the commit of a change and after it, if any were to come there."""
+        return sum(kind.startswith("changed") for kind in self.kinds) in (0, 2)
 
 
 def _end(driver: subprocess.Popen[bytes]) -> None:
@@ -200,6 +199,8 @@ def main() -> int:
         f"{max(waits):.1f} s",
     )
     console.print(table)
+    if not campaign.proves():
+        console.print("this proves little: changes must be killed both before and after their first commit; use more --kills")
     if verdict.wrong or not campaign.proves():
         console.print(f"kept: {root}")
         return 1
