@@ -185,7 +185,7 @@ class Sql(System):
     def run(cls, address: str, root: str, stop: int) -> None:
         from forkpoint.cli import main
 
-        main(["--state-root", root, "sql", "-f", address])
+        main(["--verbose", "--state-root", root, "sql", "-f", address])
 
     def change(self) -> None:
         self._version = next(self._versions)
