@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -122,9 +123,9 @@ class Campaign:
     def kill_changed(self) -> str:
         """Change the job and kill its first run, around its first commit: whether that was "before" or "after" it."""
         self.system.change()
-        run = self.system.newest_run(self.root / "state")
+        before = self.system.definitions(self.root / "state")
         self.die_at_step(1)
-        return "before" if self.system.newest_run(self.root / "state") == run else "after"
+        return "before" if self.system.definitions(self.root / "state") == before else "after"
 
     def die_at_step(self, number: int) -> None:
         tasks_here = self.engine == "local" and self.system.committed_by_tasks
@@ -165,6 +166,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="kills")
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more kills after that")
     parser.add_argument("--engine", choices=["local", "spark"], default="local")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", metavar="KIND", help="driver, suspended, step, jvm, worker, server, changed")
@@ -183,9 +185,11 @@ def main() -> int:
         if unknown := set(options.only) - set(kinds):
             parser.error(f"--only: {options.system} on {options.engine} has no {', '.join(sorted(unknown))}")
         kinds = options.only
+    until = time.monotonic() + 60 * options.minutes
     try:
         for number in track(range(options.kills), f"{options.system}, {options.engine}", console=console):
-            campaign.kill(kinds[number % len(kinds)])
+            if time.monotonic() < until:
+                campaign.kill(kinds[number % len(kinds)])
         verdict = campaign.finish()
     finally:
         system.close()

@@ -73,9 +73,11 @@ class System(ABC):
         """Change the job for its next start."""
         raise NotImplementedError
 
-    def newest_run(self, state: Path) -> str | None:
-        """The run with the job's last commit."""
-        return History(open_storage(str(state)), JobPaths(self.job)).newest_run()
+    def definitions(self, state: Path) -> list[Any]:
+        """The definitions of the job's committed states, which the first epoch of a changed query replaces. A new run is not
+        enough: it may commit its start before any epoch."""
+        newest = History(open_storage(str(state)), JobPaths(self.job)).newest()
+        return [] if newest is None else [info.definition for info in newest.states]
 
     def lose_sight(self, state: Path) -> None:
         """Called when a driver is suspended. The command line would not start a job whose driver is alive on this machine, so
