@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -22,9 +23,10 @@ from rich.progress import track
 from rich.table import Table
 
 from forkpoint.errors import EngineLost
-from kills.job import PER_EPOCH, STEPS, STEPS_OF_TASKS, Counted, expected
+from kills.job import PER_EPOCH, STEPS, STEPS_OF_TASKS
 from kills.processes import jvm_of, workers_of
-from kills.systems import SYSTEMS, System
+from kills.system import System, Verdict
+from kills.systems import SYSTEMS
 
 HUGE = 1_000_000_000
 console = Console()
@@ -82,15 +84,14 @@ class Campaign:
 
     def kill(self, kind: str) -> None:
         """One fault. The job has made progress before, and does so after it."""
-        self.kinds[kind] += 1
-        seen = self.system.newest()
-        if kind == "step":
-            steps = [*STEPS, *(STEPS_OF_TASKS if self.system.committed_by_tasks else ())]
-            step = self.rng.choice([*steps, *(f"{name}+" for name in steps)])
-            driver = self.start(HUGE, step, str(self.rng.randint(2, 8)))
-            if driver.wait() != -signal.SIGKILL:
-                raise SystemExit(f"the job ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
+        if kind == "changed":
+            self.kinds[f"changed, {self.kill_changed()} its commit"] += 1
             return
+        self.kinds["suspended and changed" if kind == "suspended" and self.system.changes else kind] += 1
+        if kind == "step":
+            self.die_at_step(self.rng.randint(2, 8))
+            return
+        seen = self.system.newest()
         driver = self.start()
         self.until_visible(driver, seen)
         time.sleep(self.rng.uniform(0, 1.0))
@@ -109,12 +110,31 @@ class Campaign:
             self.until_visible(driver, self.system.newest() + PER_EPOCH)
         elif kind == "suspended":
             self.suspend(driver)
+            self.system.lose_sight(self.root / "state")
+            if self.system.changes:  # then the two drivers have different queries
+                self.system.change()
             other = self.start()
             self.until_visible(other, self.system.newest() + PER_EPOCH)
             os.killpg(driver.pid, signal.SIGCONT)
             time.sleep(self.rng.uniform(0, 1.0))
             _end(other)
         _end(driver)
+
+    def kill_changed(self) -> str:
+        """Change the job and kill its first run, around its first commit: whether that was "before" or "after" it."""
+        self.system.change()
+        before = self.system.definitions(self.root / "state")
+        self.die_at_step(1)
+        return "before" if self.system.definitions(self.root / "state") == before else "after"
+
+    def die_at_step(self, number: int) -> None:
+        tasks_here = self.engine == "local" and self.system.committed_by_tasks
+        steps = [*STEPS, *(STEPS_OF_TASKS if tasks_here else ())]
+        step = self.rng.choice([*steps, *(f"{name}+" for name in steps)])
+        driver = self.start(HUGE, step, str(number))
+        if driver.wait() != -signal.SIGKILL:
+            raise SystemExit(f"the job ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
+        _end(driver)  # on Spark, its JVM
 
     def suspend(self, driver: subprocess.Popen[bytes]) -> None:
         os.killpg(driver.pid, signal.SIGSTOP)
@@ -123,13 +143,17 @@ class Campaign:
             time.sleep(0.01)
             os.killpg(driver.pid, signal.SIGSTOP)
 
-    def finish(self) -> list[Counted]:
-        """Let the job end by itself, after some more records; what it should have written."""
-        stop = (self.system.newest() // PER_EPOCH + 40) * PER_EPOCH
+    def finish(self) -> Verdict:
+        """Let the job end by itself, after some more records; what is right and wrong in what it has written."""
+        stop = self.system.end()
         driver = self.start(stop)
         if driver.wait() != 0:
             raise SystemExit(f"the last run ended with {driver.returncode}: {(self.root / 'log').read_text()[-3000:]}")
-        return expected(stop)
+        return self.system.verdict(stop)
+
+    def proves(self) -> bool:
+        """Whether kills came before the commit of a change and after it, if any were to come there."""
+        return sum(kind.startswith("changed") for kind in self.kinds) in (0, 2)
 
 
 def _end(driver: subprocess.Popen[bytes]) -> None:
@@ -142,9 +166,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="kills")
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more kills after that")
     parser.add_argument("--engine", choices=["local", "spark"], default="local")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", metavar="KIND", help="driver, suspended, step, jvm, worker, server")
+    parser.add_argument("--only", nargs="+", metavar="KIND", help="driver, suspended, step, jvm, worker, server, changed")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="forkpoint-kills-"))
     system = SYSTEMS[options.system](root)
@@ -154,47 +179,37 @@ def main() -> int:
         "suspended",
         *(["step"] if options.engine == "local" else ["jvm", "worker"]),
         *(["server"] if system.server else []),
+        *(["changed"] if system.changes else []),
     ]
     if options.only is not None:
         if unknown := set(options.only) - set(kinds):
             parser.error(f"--only: {options.system} on {options.engine} has no {', '.join(sorted(unknown))}")
         kinds = options.only
+    until = time.monotonic() + 60 * options.minutes
     try:
         for number in track(range(options.kills), f"{options.system}, {options.engine}", console=console):
-            campaign.kill(kinds[number % len(kinds)])
-        wanted = campaign.finish()
-        found = system.read()
+            if time.monotonic() < until:
+                campaign.kill(kinds[number % len(kinds)])
+        verdict = campaign.finish()
     finally:
         system.close()
-    lost, twice = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
-    disordered = sum(_disorder(found)) if options.system == "kafka" else 0
-    table = Table("records", "kills", "lost", "repeated", "out of order", "until it went on, median", "longest")
+    table = Table("records", "kills", *verdict.faults, "until it went on, median", "longest")
     waits = campaign.waits_s or [0.0]
     table.add_row(
-        f"{len(wanted):,}",
+        f"{verdict.records:,}",
         ", ".join(f"{count} {kind}" for kind, count in campaign.kinds.items()),
-        str(lost.total()),
-        str(twice.total()),
-        str(disordered),
+        *map(str, verdict.faults.values()),
         f"{median(waits):.1f} s",
         f"{max(waits):.1f} s",
     )
     console.print(table)
-    if lost or twice or disordered:
+    if not campaign.proves():
+        console.print("this proves little: changes must be killed both before and after their first commit; use more --kills")
+    if verdict.wrong or not campaign.proves():
         console.print(f"kept: {root}")
         return 1
     shutil.rmtree(root, ignore_errors=True)
     return 0
-
-
-def _disorder(found: list[Counted]) -> list[bool]:
-    """Of each record, whether it comes before an earlier one of its user."""
-    last: dict[int, int] = {}
-    result = []
-    for each in found:
-        result.append(each.number < last.get(each.user, -1))
-        last[each.user] = each.number
-    return result
 
 
 if __name__ == "__main__":

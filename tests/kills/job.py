@@ -1,4 +1,4 @@
-"""The job that is killed: numbers, counted per key, to a system.
+"""The job that is killed: numbers, counted per key, to a system; or what the system runs instead.
 
     python -m kills.job SYSTEM ADDRESS STATE_ROOT STOP [STEP NUMBER]
 
@@ -47,18 +47,22 @@ def expected(stop: int) -> list[Counted]:
     return [Counted(n, n % USERS, n // USERS + 1) for n in range(stop)]
 
 
+def count_into(sink: Any, root: str, stop: int) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(root).set_parallelism(2).enable_checkpointing(20)
+    source = fp.CounterSource(stop, per_epoch=PER_EPOCH)
+    numbers: Any = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    counted = numbers.key_by(lambda number: number % USERS, int).process(Count(), Counted).uid("counts")
+    counted.sink_to(sink).uid("out")
+    env.execute("kills")
+
+
 def main(system: str, address: str, root: str, stop: str, *death: str) -> None:
     from kills.systems import SYSTEMS
 
     if death:
         die_at(STEPS | STEPS_OF_TASKS, death[0], int(death[1]))
-    env = fp.StreamExecutionEnvironment.get_execution_environment()
-    env.set_state_root(root).set_parallelism(2).enable_checkpointing(20)
-    source = fp.CounterSource(int(stop), per_epoch=PER_EPOCH)
-    numbers: Any = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
-    counted = numbers.key_by(lambda number: number % USERS, int).process(Count(), Counted).uid("counts")
-    counted.sink_to(SYSTEMS[system].sink(address)).uid("out")
-    env.execute("kills")
+    SYSTEMS[system].run(address, root, int(stop))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
-from abc import ABC, abstractmethod
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import redis
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Message
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -23,70 +21,21 @@ from sqlalchemy.exc import OperationalError
 
 import forkpoint as fp
 from kills.job import PER_EPOCH, Counted
+from kills.sql import Sql
+from kills.system import Counting, System, TopicReader, Verdict
 from object_stores.buckets import Bucket
-from servers.process import Server
 from unreliable import s3_environment, s3_server
 
 TOGETHER = timedelta(milliseconds=500)
 
 
-class System(ABC):
-    """A system with a place to write to. ``server``: the process to kill, if it has one. ``committed_by_tasks``: whether its sink
-    is a CommittingSink."""
-
-    server: Server | None = None
-    committed_by_tasks = True
-
-    @abstractmethod
-    def __init__(self, directory: Path) -> None:
-        """Start it, with its data below a directory."""
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """What ``sink`` needs, in the job's process."""
-
-    @staticmethod
-    @abstractmethod
-    def sink(address: str) -> Any:
-        """The sink of the job."""
-
-    @abstractmethod
-    def read(self) -> list[Counted]:
-        """What is visible; that of each user in the order of its records, where the system has one."""
-
-    def newest(self) -> int:
-        """The highest number that is visible, or -1."""
-        return max((each.number for each in self.read()), default=-1)
-
-    def locked(self) -> bool:
-        """Whether a driver that is suspended now would keep all others from the system."""
-        return False
-
-    def close(self) -> None:
-        if self.server is not None:
-            self.server.stop()
-
-
-class Kafka(System):
+class Kafka(Counting):
     def __init__(self, directory: Path) -> None:
         from servers.kafka import Kafka as Broker
 
         self.server: Broker = Broker(directory / "kafka")
         self._topic = self.server.create_topic(partitions=4)
-        self._found: list[Counted] = []
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": self.server.bootstrap_servers,
-                "group.id": "kills",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 0,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
-        self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(4)])
+        self._reader = TopicReader(self.server.bootstrap_servers, self._topic, 4, _counted)
 
     @property
     def address(self) -> str:
@@ -105,23 +54,25 @@ class Kafka(System):
         )
 
     def read(self) -> list[Counted]:
-        """Up to where each partition ends at the moment."""
-        left = {partition: self._end(partition) for partition in range(4)}
-        while left:
-            for message in self._consumer.consume(10_000, timeout=0.05):
-                if message.error() is None:
-                    self._found.append(Counted(**json.loads(message.value())))
-            for at in self._consumer.position([TopicPartition(self._topic, partition) for partition in left]):
-                if at.offset >= left[at.partition] or left[at.partition] == 0:
-                    del left[at.partition]
-        return list(self._found)
+        return self._reader.read()
 
-    def _end(self, partition: int) -> int:
-        while True:
-            with suppress(KafkaException):  # the broker may have just started
-                _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=600)
-                return int(end)
-            time.sleep(0.1)
+    def verdict(self, stop: int) -> Verdict:
+        found = super().verdict(stop)
+        return Verdict(found.records, {**found.faults, "out of order": sum(_disorder(self.read()))})
+
+
+def _counted(message: Message) -> Counted:
+    return Counted(**json.loads(message.value() or b""))
+
+
+def _disorder(found: list[Counted]) -> list[bool]:
+    """Of each record, whether it comes before an earlier one of its user."""
+    last: dict[int, int] = {}
+    result = []
+    for each in found:
+        result.append(each.number < last.get(each.user, -1))
+        last[each.user] = each.number
+    return result
 
 
 class _User(fp.SerializationSchema[Counted]):
@@ -129,7 +80,7 @@ class _User(fp.SerializationSchema[Counted]):
         return b"%d" % element.user
 
 
-class Postgres(System):
+class Postgres(Counting):
     def __init__(self, directory: Path) -> None:
         from servers.postgres import Postgres as Database
 
@@ -152,7 +103,7 @@ class Postgres(System):
         return int(row[0])
 
 
-class Files(System):
+class Files(Counting):
     """A directory."""
 
     committed_by_tasks = False
@@ -173,7 +124,7 @@ class Files(System):
         return [Counted(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
 
-class Objects(System):
+class Objects(Counting):
     """Files in a bucket of S3."""
 
     committed_by_tasks = False
@@ -204,7 +155,7 @@ class Objects(System):
         self._running.close()
 
 
-class Delta(System):
+class Delta(Counting):
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "delta"
 
@@ -222,7 +173,7 @@ class Delta(System):
         return _rows(DeltaTable(self.address).to_pyarrow_table())
 
 
-class Iceberg(System):
+class Iceberg(Counting):
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "iceberg"
         self._directory.mkdir()
@@ -273,7 +224,7 @@ def _rows(table: pa.Table) -> list[Counted]:
     return [Counted(*row) for row in zip(*(table.column(name).to_pylist() for name in Counted._fields), strict=True)]
 
 
-class Redis(System):
+class Redis(Counting):
     def __init__(self, directory: Path) -> None:
         from servers.redis_server import Redis as Store
 
@@ -298,7 +249,7 @@ class Redis(System):
         return [Counted(*json.loads(each)) for each in self._client.lrange("counted", index, -1)]
 
 
-class OpenSearch(System):
+class OpenSearch(Counting):
     def __init__(self, directory: Path) -> None:
         from servers.opensearch_server import OpenSearch as Node
 
@@ -335,7 +286,7 @@ class OpenSearch(System):
         return -1 if newest is None else int(newest)
 
 
-class Cassandra(System):
+class Cassandra(Counting):
     """Its rows have keys: a record that came twice would be one row."""
 
     def __init__(self, directory: Path) -> None:
@@ -376,4 +327,5 @@ SYSTEMS: dict[str, type[System]] = {
     "iceberg-together": IcebergTogether,
     "opensearch": OpenSearch,
     "cassandra": Cassandra,
+    "sql": Sql,
 }
