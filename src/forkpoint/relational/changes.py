@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.keys import codes_of
-from forkpoint.types import Row, RowKind, TypeInformation, Types
+from forkpoint.types import Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -55,10 +55,3 @@ def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     ordered = codes[order]
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, bool)
     return np.sort(order[last])
-
-
-def as_row(element: Row, type: TypeInformation) -> Row:
-    """A row of a stream of changes as a Row with a kind."""
-    *values, weight = element
-    names = tuple(field.name for field in (type.fields or ()))[:-1]
-    return Row.of(names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Literal, 
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, NUMBERS, SqlType
+from forkpoint.relational.types import BOOLEAN, SqlType
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import TYPES, unknown_type
@@ -326,7 +326,3 @@ def _time_literal(value: Expression, target: SqlType) -> Literal | None:
     text: LiteralValue = str(value.value).strip().replace(" ", "T", 1)
     found = Literal(text, SqlType(target.name, nullable=False))
     return found if found.is_valid else None
-
-
-Bind = Callable[[Any], Expression]
-__all__ = ["NUMBERS", "Binder"]
