@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from forkpoint.decoders import convert
 from forkpoint.relational.types import SqlType
 
 LiteralValue = bool | int | float | str | None
@@ -54,7 +55,7 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
         """The value as the type's Python class."""
         classes = {"DATE": date, "TIME": time, "TIMESTAMP": datetime, "TIMESTAMP_LTZ": datetime, "BYTES": bytes}
         of = classes.get(self.type.name)
-        return self.value if of is None or self.value is None else msgspec.convert(self.value, of)
+        return self.value if of is None or self.value is None else convert(self.value, of)
 
 
 class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
