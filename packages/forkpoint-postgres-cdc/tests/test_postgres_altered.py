@@ -107,7 +107,11 @@ def test_a_table_that_was_created_again_ends_the_job_whatever_its_restart_strate
     changes = env.from_source(source(postgres, table), fp.WatermarkStrategy.no_watermarks(), "t").uid("orders")
     with changes.map(lambda change: change.after.id, int).uid("ids").execute_and_collect() as ids:
         assert next(ids) == 1
-        created_again(postgres, table)
+        # In one transaction: the job does not see a publication without the table.
+        postgres.execute(
+            f"DROP TABLE {table}; CREATE TABLE {table} (id int PRIMARY KEY, name text, amount int); "
+            f"ALTER PUBLICATION {table} ADD TABLE {table}; INSERT INTO {table} VALUES (1)"
+        )
         with pytest.raises(fp.InputLost, match=r"PostgresSource 'orders': table .*created again"):
             next(ids)
 

@@ -25,6 +25,7 @@ from forkpoint_redis.commands import encode
 from forkpoint_redis.committer import RedisCommitter
 from forkpoint_redis.script import Ledger, Progress
 from key_counts import counts_of, job, program, run, run_elements
+from servers.process import free_port
 from servers.redis_server import Redis
 
 PROGRAM = Path(__file__).with_name("applying.py")
@@ -254,7 +255,8 @@ def test_a_server_that_cannot_be_reached(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_refused(tmp_path: Path) -> None:
-    cluster = Redis(tmp_path / "server", "--cluster-enabled", "yes")
+    # By default it also listens 10,000 ports above its own, where a client's connection may be.
+    cluster = Redis(tmp_path / "server", "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     try:
         with pytest.raises(ConfigError, match="is a cluster, whose keys cannot be changed in one atomic step"):
             run(tmp_path / "root", sink(cluster.url, "p"), 100)
