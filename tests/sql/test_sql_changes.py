@@ -54,7 +54,7 @@ def write(rng: random.Random, calls: list[str], sources: list[str]) -> str:
     return f"SELECT {', '.join(items)} {rng.choice(sources)} {rng.choice(KEYS)} {rng.choice(HAVING)}"
 
 
-def run(query: str, script: list[Any], state: Path, parallelism: int) -> list[dict[str, Any]]:
+def run(query: str, script: list[Any], state: Path, parallelism: int = 1) -> list[dict[str, Any]]:
     """The changes that one run of the query emits, each with its weight."""
     names: list[str] = []
 
@@ -113,20 +113,16 @@ def test_each_version_has_its_own_answer(tmp_path_factory: pytest.TempPathFactor
 )
 def test_what_the_state_does_not_have_is_refused(changed: str, message: str, tmp_path: Path) -> None:
     script = [Order("a", 1, 2, 0.5), PAUSE, EOF]
-    run_named("SELECT k, COUNT(*), SUM(v) FROM orders GROUP BY k", script, tmp_path)
+    run("SELECT k, COUNT(*), SUM(v) FROM orders GROUP BY k", script, tmp_path)
     with pytest.raises(fp.RestoreRefused, match=message.replace("(", r"\(").replace(")", r"\)").replace("*", r"\*")):
-        run_named(changed, script, tmp_path)
+        run(changed, script, tmp_path)
 
 
 def test_an_aggregate_that_was_removed_does_not_come_back_with_a_gap(tmp_path: Path) -> None:
     both, one = (f"SELECT k, {calls} FROM orders GROUP BY k" for calls in ("COUNT(*), SUM(v)", "COUNT(*)"))
     script: list[Any] = [Order("a", 1, 300, None), PAUSE, EOF]
-    run_named(both, script, tmp_path)
+    run(both, script, tmp_path)
     script += [Order("a", 1, 100, None), PAUSE, EOF]
-    run_named(one, script, tmp_path)
+    run(one, script, tmp_path)
     with pytest.raises(fp.RestoreRefused, match=r"SUM\(v\) cannot be computed"):
-        run_named(both, [*script, Order("a", 1, 1, None), PAUSE, EOF], tmp_path)
-
-
-def run_named(query: str, script: list[Any], state: Path) -> None:
-    run(query, script, state, 1)
+        run(both, [*script, Order("a", 1, 1, None), PAUSE, EOF], tmp_path)

@@ -85,3 +85,15 @@ def test_extremes_of_times_with_a_zone() -> None:
     query = "SELECT MIN(f), MAX(l), MIN(l) FROM (SELECT k, MIN(`at`) AS f, MAX(`at`) AS l FROM seen GROUP BY k) AS t"
     *_, row = tables.execute_sql(query).collect()
     assert tuple(row) == (first, last, last)
+
+
+class Reading(NamedTuple):
+    x: float
+
+
+def test_all_nans_are_one_group() -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("readings", env.from_collection([Reading(-math.nan), Reading(math.nan), Reading(1.0)], Reading))
+    counts = [row[1] for row in tables.execute_sql("SELECT x, COUNT(*) FROM readings GROUP BY x").collect()]
+    assert sorted(counts) == [1, 2]

@@ -8,7 +8,7 @@ group besides (``operators.multisets``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -179,9 +179,8 @@ def better(kind: Kind, one: pa.Array, other: pa.Array) -> pa.Array:
     return least(one, other, skip_nulls=True)
 
 
-def result(call: AggregateCall, state: Mapping[str, pa.Array]) -> pa.Array:
-    """The call's results, from the accumulators by name."""
-    found = [state[needed.name] for needed in needs(call, updating=False)]
+def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
+    """The call's results, from the accumulators that it needs, in their order."""
     arrow = call.type.arrow_type
     if call.function in ("COUNT", "MIN", "MAX"):
         return found[0].cast(arrow)

@@ -15,7 +15,7 @@ from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs,
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Expression, Item
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, nodes_of
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, nodes_of
 
 
 class View(msgspec.Struct, frozen=True):
@@ -36,6 +36,12 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
         return accumulators_of(self.aggregate)
 
     @cached_property
+    def _calls(self) -> tuple[tuple[str, AggregateCall, tuple[str, ...]], ...]:
+        """Each call's text, and the names of its accumulators."""
+        calls = self.aggregate.calls
+        return tuple((str(call), call, tuple(each.name for each in needs(call, updating=False))) for call in calls)
+
+    @cached_property
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
         return tuple(readable_name(key.of) for key in self.aggregate.keys)
@@ -48,7 +54,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
 
         ``keys`` by their columns' names, and ``state`` by the accumulators' names, with one entry per group.
         """
-        calls = {str(call): result(call, state) for call in self.aggregate.calls}
+        calls = {text: result(call, [state[name] for name in names]) for text, call, names in self._calls}
         columns = pa.RecordBatch.from_pydict({**keys, **calls}) if keys or calls else _rows_only(len(state["count"]))
         shown = true_rows(self.view.condition, columns)
         if shown is not None:
@@ -88,9 +94,7 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
     if old.aggregate.keys != new.aggregate.keys:
         return f"it was grouped by {_keys(old.aggregate)} and would be grouped by {_keys(new.aggregate)}; {_REMEDY}", ""
     kept = {accumulator.name for accumulator in old.accumulators}
-    missing = [
-        str(call) for call in new.aggregate.calls if not kept.issuperset(needed.name for needed in needs(call, updating=False))
-    ]
+    missing = [text for text, _, names in new._calls if not kept.issuperset(names)]
     if missing:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {_REMEDY}", ""
     if old.view == new.view:

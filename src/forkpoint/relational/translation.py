@@ -82,12 +82,16 @@ class Translator:
         )
 
     def _uid(self, role: str) -> str:
-        base, number = f"{self.name}-{role}", 2
-        found = base
-        while found in self._taken:
-            found, number = f"{base}-{number}", number + 1
-        self._taken.add(found)
-        return found
+        return free_name(f"{self.name}-{role}", self._taken)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number if it is taken; it is taken then."""
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}-{number}", number + 1
+    taken.add(found)
+    return found
 
 
 def upserts(changes: tuple[Edge, ...], key: tuple[str, ...]) -> tuple[Edge, ...]:

@@ -16,7 +16,7 @@ from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.functions import castable
 from forkpoint.relational.plan import Plan, Select, is_updating, key_of
-from forkpoint.relational.translation import Translator, upserts
+from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import NUMBERS, Field, SqlType, sql_type
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
@@ -105,7 +105,7 @@ class Session:
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
-        edges = Translator(self._source, self._free(name)).translate(plan)
+        edges = Translator(self._source, free_name(name, self._names)).translate(plan)
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def insert(self, statement: Insert) -> None:
@@ -124,7 +124,7 @@ class Session:
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
-        job_name = self._free(name)
+        job_name = free_name(name, self._names)
         end = Translator(self._source, job_name).translate(plan)
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)
@@ -154,13 +154,6 @@ class Session:
             found = Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)
             self._sources[name] = found
         return (Edge(found),)
-
-    def _free(self, name: str) -> str:
-        found, number = name, 2
-        while found in self._names:
-            found, number = f"{name}-{number}", number + 1
-        self._names.add(found)
-        return found
 
 
 def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:

@@ -23,10 +23,9 @@ from forkpoint.relational.aggregates import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, weights_of
 from forkpoint.relational.definition import GroupDefinition, stored_definition
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
-from forkpoint.relational.operators.select import columns_of
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
-from forkpoint.runtime.columnar.leaves import column_of
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread, stable_order
+from forkpoint.runtime.columnar.keys import GroupedRows, decode_keys
+from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import ValueColumns
@@ -34,6 +33,7 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key, in_groups, sid_range
 from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.information import Field
+from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
 
 STATE_NAME = "groups"
@@ -129,13 +129,9 @@ class GroupAggregate(KeyedOperator):
     def _update(self, batch: Batch) -> tuple[Groups, Groups, Longs]:
         """The groups with rows in this epoch, before and after it, and the last row of each."""
         table = columns_of(batch, self._in)
-        keys = [table.column(name) for name in self._definition.key_names]
-        codes = codes_of(keys) if keys else np.zeros(batch.size, np.int64)
-        order, ordered = stable_order(codes)
-        starts = np.append(np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])), len(order))
-        table, last = table.take(pa.array(order)), order[starts[1:] - 1]
-        column = self._key_column([each.take(pa.array(last)) for each in keys], len(last))
-        key_set = KeySet(column, self._backend.key_type, self._backend.max_parallelism)
+        grouped = GroupedRows.of(self._keys_of(table), self._key, self._backend.max_parallelism)
+        key_set, starts, column = grouped.keys, grouped.starts, grouped.keys.column
+        table, last = table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
         crossings = {
@@ -157,10 +153,13 @@ class GroupAggregate(KeyedOperator):
         self._columns.clear(~exist)
         return Groups(column, dict(zip(saved.schema.names, saved.columns, strict=True))), groups, last
 
-    def _key_column(self, columns: list[pa.Array], size: int) -> pa.Array:
-        if not columns:
-            return pa.repeat(pa.scalar(0, self._backend.key_type.arrow_type), size)
-        return columns[0] if len(columns) == 1 else column_of(columns, self._backend.key_type)
+    def _keys_of(self, table: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of the key in canonical form; without keys, of the constant."""
+        of, names = self._backend.key_type, self._definition.key_names
+        if not names:
+            return [pa.repeat(pa.scalar(0, of.arrow_type), table.num_rows)]
+        parts = of.children if len(names) > 1 else (of,)
+        return [canonical_column(table.column(name), part) for name, part in zip(names, parts, strict=True)]
 
     # -- changes of the view
 

@@ -10,20 +10,11 @@ import pyarrow as pa
 from forkpoint.relational.changes import last_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Expression, Item
-from forkpoint.runtime.columnar.objects import as_columns
+from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.types import TypeInformation
-
-
-def columns_of(batch: Batch, type: TypeInformation | None) -> pa.RecordBatch:
-    """The elements of a batch as columns."""
-    table = as_columns(batch).table
-    if table is not None:
-        return table
-    assert type is not None
-    return pa.RecordBatch.from_arrays(type.to_columns(batch.values), schema=type.arrow_schema)
 
 
 @dataclass(frozen=True)

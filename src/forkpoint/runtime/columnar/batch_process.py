@@ -20,6 +20,7 @@ from forkpoint.functions import (
 )
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, key_columns, key_parts
+from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.exchange.grouping import group_by_key
@@ -151,9 +152,7 @@ class BatchProcess(KeyedOperator):
         batch = inputs[0]
         if not batch.size:
             return Outputs(empty_batch(self._out))
-        table = batch.table
-        if table is None:
-            table = pa.RecordBatch.from_arrays(self._in.to_columns(batch.values), schema=self._in.arrow_schema)
+        table = columns_of(batch, self._in)
         groups = self._grouped(batch)
         keys, order = groups.keys, groups.order
         for state in self._columns:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from forkpoint.contract.sink import SinkBatch
 from forkpoint.errors import TypeNotSupported
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.types import TypeInformation
@@ -50,6 +51,14 @@ def as_columns(batch: Batch) -> Batch:
         keys=batch.keys,
         ordered=batch.ordered,
     )
+
+
+def columns_of(batch: SinkBatch[Any], type: TypeInformation | None) -> pa.RecordBatch:
+    """The elements of a batch as columns of the type. Unlike `as_columns`, it converts what does not fit exactly."""
+    if batch.table is not None:
+        return batch.table
+    assert type is not None
+    return pa.RecordBatch.from_arrays(type.to_columns(batch.values), schema=type.arrow_schema)
 
 
 def _fits(values: list[Any], type: TypeInformation) -> bool:

@@ -18,10 +18,11 @@ from forkpoint.connectors.kafka.source import KafkaSource
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.relational.changes import row_type, weights_of, without_weights
-from forkpoint.relational.types import Schema
+from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.table.connectors.formats import deserialization, serialization
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import Row, TypeInformation
+from forkpoint.types.kinds.records import RecordType
 
 _STARTS = ("earliest-offset", "latest-offset", "group-offsets", "timestamp")
 _SERVERS = "properties.bootstrap.servers"
@@ -71,8 +72,8 @@ def upsert_kafka_sink(options: TableOptions) -> KafkaSink[Any]:
         options,
         UpsertRecords(
             options.required("topic"),
-            table.schema,
-            table.primary_key,
+            key,
+            value,
             serialization(options, key, "key.format"),
             serialization(options, value, "value.format"),
         ),
@@ -109,8 +110,8 @@ class UpsertRecords(KafkaRecordSerializationSchema[Row]):
     """A record with the key and the row for each row that is added, and with the key only for each that is removed."""
 
     topic: str
-    schema: Schema
-    key: tuple[str, ...]
+    key: RecordType
+    value: RecordType
     key_format: SerializationSchema[Any]
     value_format: SerializationSchema[Any]
 
@@ -121,15 +122,11 @@ class UpsertRecords(KafkaRecordSerializationSchema[Row]):
         raise AssertionError("rows are serialized as columns")
 
     def records(self, batch: SinkBatch[Row]) -> pa.RecordBatch:
-        table = batch.table
-        if table is None:
-            assert batch.type is not None
-            table = pa.RecordBatch.from_arrays(batch.type.to_columns(batch.values), schema=batch.type.arrow_schema)
+        table = columns_of(batch, batch.type)
         size, weights, rows = table.num_rows, weights_of(table), without_weights(table)
-        key_type = row_type(tuple(field for name in self.key for field in self.schema if field.name == name))
-        keys = self.key_format.serialize_batch(_typed(rows.select(list(self.key)), key_type))
+        keys = self.key_format.serialize_batch(_typed(rows.select(list(self.key.names)), self.key))
         added = np.arange(size) if weights is None else np.flatnonzero(weights > 0)
-        values = self.value_format.serialize_batch(_typed(rows.take(pa.array(added)), row_type(self.schema)))
+        values = self.value_format.serialize_batch(_typed(rows.take(pa.array(added)), self.value))
         at = np.full(size, -1)
         at[added] = np.arange(len(added))
         columns = {
