@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, inputs_of, is_updating
+from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, inputs_of, is_updating
 
 
 def explained(plan: Plan) -> str:
@@ -29,5 +29,8 @@ def _described(node: Plan) -> str:
         case Aggregate(_, keys, calls):
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, without limit"
+        case Join(_, _, kind, condition):
+            on = "" if condition is None else f" ON {condition}"
+            return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
         case Union():
             return "Union all"
