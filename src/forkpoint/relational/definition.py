@@ -14,8 +14,18 @@ from forkpoint.errors import SavepointCorrupt
 from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs, readable_name, result
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.evaluation import evaluate_all, true_rows
-from forkpoint.relational.expressions import Expression, Item
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, nodes_of
+from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.plan import (
+    Aggregate,
+    AggregateCall,
+    Plan,
+    Scan,
+    Select,
+    Window,
+    is_windowed,
+    nodes_of,
+    window_columns,
+)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -45,6 +55,17 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
         return tuple(readable_name(key.of) for key in self.aggregate.keys)
+
+    @cached_property
+    def window_end(self) -> str | None:
+        """The name of the key that is the end of a window; None if the groups are not those of windows."""
+        if not is_windowed(self.aggregate):
+            return None
+        below, keys = window_columns(self.aggregate.input), zip(self.key_names, self.aggregate.keys, strict=True)
+        ends = [
+            name for name, key in keys if isinstance(key.of, Column) and key.of.name in below and below[key.of.name].role == "end"
+        ]
+        return ends[0]
 
     def to_json(self) -> Any:
         return msgspec.to_builtins(self)
@@ -99,6 +120,8 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {_REMEDY}", ""
     if old.view == new.view:
         return "", ""
+    if new.window_end is not None:
+        return "", "the query has changed: windows that are still open will have its new result; what was written stays as it is"
     return "", "the query has changed: the first epoch emits the difference between its new and its old result"
 
 
@@ -108,8 +131,12 @@ def _source(aggregate: Aggregate) -> tuple[Plan, Expression | None]:
 
 
 def _described(source: Plan, condition: Expression | None) -> str:
-    tables = " and ".join(sorted({node.table for node in nodes_of(source) if isinstance(node, Scan)}))
-    return tables if condition is None else f"{tables} WHERE {condition}"
+    nodes = list(nodes_of(source))
+    found = " and ".join(sorted({node.table for node in nodes if isinstance(node, Scan)}))
+    for node in nodes:
+        if isinstance(node, Window):
+            found += f" in {node.windows} of {node.time}"
+    return found if condition is None else f"{found} WHERE {condition}"
 
 
 def _keys(aggregate: Aggregate) -> str:

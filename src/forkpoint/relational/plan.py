@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item
 from forkpoint.relational.types import Field, Schema, SqlType
+from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
 
 
-class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan"):
-    """The rows of a table of the catalogue. Rows are only ever added to it."""
+class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
+    """The rows of a table of the catalogue. Rows are only ever added to it. ``rowtime``: the event time of its rows, if it has a
+    watermark."""
 
     table: str
     fields: Schema
+    rowtime: Expression | None = None
 
     @property
     def schema(self) -> Schema:
@@ -75,7 +78,27 @@ class Union(msgspec.Struct, frozen=True, tag_field="node", tag="union"):
         return tuple(Field(same[0].name, same[0].type.with_null(any(each.type.nullable for each in same))) for same in columns)
 
 
-Plan = Scan | Select | Aggregate | Union
+class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
+    """The rows of the input, once for each window that ``time``, their event time, is in, with the window as columns ``names``:
+    its start, its end, and its last millisecond, which is the event time of the result."""
+
+    input: Plan
+    time: Expression
+    windows: Windows
+    names: tuple[str, str, str] = WINDOW_NAMES
+
+    @property
+    def added(self) -> Schema:
+        """The window's columns."""
+        bound = SqlType("TIMESTAMP", nullable=False)
+        return tuple(map(Field, self.names, (bound, bound, self.time.type.with_null(False))))
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *self.added)
+
+
+Plan = Scan | Select | Aggregate | Union | Window
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -93,12 +116,12 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
-    return any(isinstance(node, Aggregate) for node in nodes_of(plan))
+    return any(isinstance(node, Aggregate) and not is_windowed(node) for node in nodes_of(plan))
 
 
 def key_of(plan: Plan) -> tuple[str, ...] | None:
     """Columns of which no two rows have the same values at a time; None if no such columns are known."""
-    if isinstance(plan, Scan | Union):
+    if isinstance(plan, Scan | Union | Window):
         return None
     if isinstance(plan, Aggregate):
         return tuple(key.name for key in plan.keys)
@@ -106,6 +129,35 @@ def key_of(plan: Plan) -> tuple[str, ...] | None:
     kept = ((item.name, unwrapped(item.of)) for item in reversed(plan.items))
     names = {of.name: name for name, of in kept if isinstance(of, Column)}
     return None if below is None or not names.keys() >= set(below) else tuple(names[name] for name in below)
+
+
+def window_columns(plan: Plan) -> dict[str, WindowColumn]:
+    """The columns that are the start, end or event time of a row's window."""
+    match plan:
+        case Window(windows=windows, names=names):
+            return {name: WindowColumn(role, windows) for name, role in zip(names, ROLES, strict=True)}
+        case Select(input=input, items=()):  # a condition on all columns
+            return window_columns(input)
+        case Select(input=input, items=items):
+            return _kept(items, window_columns(input))
+        case Aggregate(input=input, keys=keys) if is_windowed(plan):
+            return _kept(keys, window_columns(input))
+        case Union(inputs=(first, *_) as inputs):
+            found = [list(map(window_columns(each).get, (field.name for field in each.schema))) for each in inputs]
+            same = zip(first.schema, found[0], *found[1:], strict=True)
+            return {field.name: one for field, one, *others in same if one is not None and all(o == one for o in others)}
+    return {}
+
+
+def _kept(items: tuple[Item, ...], below: Mapping[str, WindowColumn]) -> dict[str, WindowColumn]:
+    return {item.name: below[item.of.name] for item in items if isinstance(item.of, Column) and item.of.name in below}
+
+
+def is_windowed(aggregate: Aggregate) -> bool:
+    """Whether the groups are those of windows: each is complete, and final, once event time has passed the window's end."""
+    below = window_columns(aggregate.input)
+    keys = [below.get(key.of.name) for key in aggregate.keys if isinstance(key.of, Column)]
+    return {"start", "end"} <= {key.role for key in keys if key is not None}
 
 
 def unwrapped(expression: Expression) -> Expression:

@@ -10,10 +10,12 @@ from forkpoint.graph.transformations import Edge, KeyBy, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
-from forkpoint.relational.expressions import Column, Expression, Item, Literal
+from forkpoint.relational.expressions import Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
-from forkpoint.relational.plan import Aggregate, Plan, Select, Union, is_updating
+from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
+from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
+from forkpoint.relational.plan import Aggregate, Plan, Select, Union, Window, is_updating, is_windowed
 from forkpoint.relational.types import Field, Schema, SqlType
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
@@ -48,8 +50,11 @@ class Translator:
             return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
             return self._select(below.input, both(below.condition, condition), items, schema, weighted=weighted)
+        if isinstance(below, Window):
+            return self._window(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
-            return (Edge(self._aggregate(below, View(condition, items), schema)),)
+            edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
+            return weighted_rows(edges, schema) if weighted and is_windowed(below) else edges
         spec = SelectSpec(condition, items, weighted)
         return (Edge(Transformation(spec, "select", self.source(below.table), row_type(schema, updating=weighted))),)
 
@@ -65,24 +70,53 @@ class Translator:
             edges += self._select(each.input, where, of_input, schema, weighted=updating)
         return tuple(edges)
 
+    def _window(
+        self, window: Window, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter of the rows of windows. Only the columns that they need get there."""
+        added = (*window.added, Field(LAST, SqlType("BOOLEAN", nullable=False)))
+        read = [item.of for item in items] + ([] if condition is None else [condition])
+        used = {column.name: column for each in read for column in columns_of(each)}
+        below = tuple(Item(name, column) for name, column in used.items() if name not in {field.name for field in added})
+        fields = (*(Field(each.name, each.of.type) for each in below), *(field for field in added if field.name in used))
+        upstream = self._select(window.input, None, (*below, Item(TIME, window.time)))
+        rows = Edge(Transformation(WindowsSpec(window.windows, window.names), str(window.windows), upstream, row_type(fields)))
+        spec = SelectSpec(condition, items, weighted)
+        return (Edge(Transformation(spec, "select", (rows,), row_type(schema, updating=weighted))),)
+
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         definition = GroupDefinition(aggregate, view)
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
+        windowed = definition.window_end is not None
+        if windowed and in_several_windows(aggregate.input):
+            items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = self._select(aggregate.input, None, items)
         key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
         return Transformation(
-            GroupAggregateSpec(definition),
+            (WindowAggregateSpec if windowed else GroupAggregateSpec)(definition),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
-            row_type(schema, updating=True),
+            row_type(schema, updating=not windowed),
             uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
         )
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)
+
+
+def in_several_windows(plan: Plan) -> bool:
+    """Whether the rows of an aggregate's input are those of another table, several times each."""
+    below = plan.input if isinstance(plan, Select) else plan
+    return isinstance(below, Window) and below.windows.per_row > 1
+
+
+def weighted_rows(edges: tuple[Edge, ...], schema: Schema) -> tuple[Edge, ...]:
+    """Rows that are only added, with weights."""
+    items = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
+    return (Edge(Transformation(SelectSpec(None, items, True), "select", edges, row_type(schema, updating=True))),)
 
 
 def free_name(name: str, taken: set[str]) -> str:

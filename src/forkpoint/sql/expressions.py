@@ -18,7 +18,7 @@ from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import TYPES, unknown_type
 from forkpoint.sql.times import TIME_CALLS, bind_time
-from forkpoint.sql.tokens import CALL
+from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 
 if TYPE_CHECKING:
     Node = Any
@@ -55,7 +55,7 @@ _CHANGING = {
 }
 """Their values differ each time: after a failure, an epoch would not be the same again."""
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
-CALLED = frozenset((_NAMED | _CHANGING) - _KEYWORDS)
+CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
 _AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
@@ -64,13 +64,15 @@ _INT = 2**31
 @dataclass
 class Binder:
     """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with
-    ``clause``, the name of that place. ``offset``: of the query in its source."""
+    ``clause``, the name of that place. ``offset``: of the query in its source. ``calls``: what calls mean in this query, by their
+    text."""
 
     scope: Scope
     offset: int
     aggregates: dict[str, AggregateCall] | None = None
     clause: str = "here"
     offsets: dict[str, int] = field(default_factory=dict)
+    calls: Mapping[str, Expression] = field(default_factory=dict)
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
@@ -211,7 +213,11 @@ class Binder:
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
     def _function(self, node: Node) -> Expression:
+        if self.calls and node.sql() in self.calls:
+            return self.calls[node.sql()]
         name, arguments = self._called(node)
+        if name in WINDOW_CALLS:
+            raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
             raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)

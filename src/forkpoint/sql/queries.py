@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
 from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.expressions import CALLED, Binder
+from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import Query
-from forkpoint.sql.tokens import dialect, named_calls
+from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -25,42 +24,26 @@ Lookup = Callable[[str], Plan | None]
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
-    # What precedes the query becomes space, so that positions are those of the whole text.
-    try:
-        tree = _parsed(query.source.text[query.start : query.end])
-    except ParseError as error:
-        raise _syntax_error(query, error) from None
-    binder = _QueryBinder(query.source, query.start, lookup, tables, {})
-    refuse_unread_parts(tree, binder.error)
+    tokens, windows = window_calls(tokens_of(query), query)
+    tree = syntax_tree(tokens, query)
+    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
+    for each in (tree, *(call.data for call in windows.values())):
+        refuse_unread_parts(each, binder.error)
     return binder.bind(tree)
-
-
-def _parsed(text: str) -> Any:
-    flink = dialect()()
-    found = flink.parser().parse(named_calls(flink.tokenize(text), CALLED), text)
-    if len(found) != 1 or found[0] is None:
-        raise ParseError("expected one query")
-    return found[0]
-
-
-def _syntax_error(query: Query, error: ParseError) -> SqlError:
-    found = error.errors[0] if error.errors else {}
-    before = query.source.text[: query.start]
-    line, column = int(found.get("line") or 1), int(found.get("col") or 1)
-    text = query.source.text[query.start : query.end]
-    lines = text.split("\n")
-    at = len(before) + sum(len(each) + 1 for each in lines[: line - 1])
-    word = str(found.get("highlight") or "")
-    at += max(0, column - max(len(word), 1))
-    what = re.sub(r"<class '.*?\.(\w+)'>", r"\1", str(found.get("description") or error)).split("<Token")[0].strip()
-    return query.source.error(at, f"syntax error at {word!r}: {what}" if word else f"syntax error: {what}")
 
 
 class _QueryBinder:
     def __init__(
-        self, source: Text, offset: int, lookup: Lookup, tables: Callable[[], list[str]], local: Mapping[str, Plan]
+        self,
+        source: Text,
+        offset: int,
+        lookup: Lookup,
+        tables: Callable[[], list[str]],
+        windows: Mapping[str, WindowCall],
+        local: Mapping[str, Plan],
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
+        self._windows = windows
 
     def bind(self, tree: Any) -> Plan:
         if isinstance(tree, exp.Subquery):
@@ -69,7 +52,7 @@ class _QueryBinder:
             raise self.error(tree, f"{type(tree).__name__.upper()} is not supported yet")
         if not isinstance(tree, exp.Select | exp.Union):
             raise self.error(tree, "expected a query: SELECT")
-        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._local)
+        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
         return inner._union(tree) if isinstance(tree, exp.Union) else inner._select(tree)
@@ -91,19 +74,20 @@ class _QueryBinder:
 
     def _select(self, tree: Any) -> Plan:
         below, scope = self._from(tree)
+        below, calls = grouped_window(tree, below, Binder(scope, self._offset))
         where = tree.args.get("where")
         plain = Binder(scope, self._offset, None, "in WHERE")
         condition = None if where is None else plain.condition(where.this, "WHERE")
         if condition is not None:
             below = Select(below, condition, tuple(Item(field.name, Column(field.name, field.type)) for field in below.schema))
         aggregates: dict[str, AggregateCall] = {}
-        binder = Binder(scope, self._offset, aggregates)
+        binder = Binder(scope, self._offset, aggregates, calls=calls)
         items = self._items(tree, binder, scope)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
         group = tree.args.get("group")
         if group is not None or aggregates or having is not None:
-            keys = self._keys(group, scope)
+            keys = self._keys(group, scope, calls)
             grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
             shown = None if shown is None else grouped.over_groups(shown)
@@ -132,6 +116,9 @@ class _QueryBinder:
         return plan, Scope(self._source, alias, plan.schema)
 
     def _table(self, name: str, node: Any) -> Plan:
+        window = self._windows.get(name)
+        if window is not None:
+            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, "", ()), self._offset))
         found = self._local.get(name) or self._lookup(name)
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
@@ -150,12 +137,12 @@ class _QueryBinder:
             items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
         return _distinct_names(items)
 
-    def _keys(self, group: Any, scope: Scope) -> tuple[Item, ...]:
+    def _keys(self, group: Any, scope: Scope, calls: Mapping[str, Expression]) -> tuple[Item, ...]:
         if group is None:
             return ()
         keys: dict[str, Item] = {}
         for node in group.expressions:
-            binder = Binder(scope, self._offset, None, "in GROUP BY")
+            binder = Binder(scope, self._offset, None, "in GROUP BY", calls=calls)
             found = binder.bind(node)
             if not any(columns_of(found)):
                 raise self.error(node, f"GROUP BY {found} is a constant; name a column")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forkpoint.graph.transformations import Edge
-from forkpoint.relational.plan import Plan, Scan
+from forkpoint.relational.expressions import Expression
+from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, Drop
@@ -25,10 +26,20 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream of the program as a table of added rows."""
+    """A stream of the program as a table of added rows. ``rowtime``: the column with the stream's timestamps, if watermarks are
+    about them."""
 
     schema: Schema
     edges: tuple[Edge, ...]
+    rowtime: Expression | None = None
+
+
+def read(name: str, table: CreateTable) -> Plan:
+    """The plan that reads a table."""
+    if table.reading is None:
+        return Scan(name, table.schema)
+    watermark = table.reading.watermark
+    return Select(Scan(name, table.schema, None if watermark is None else watermark.time), None, table.reading.columns)
 
 
 @dataclass
@@ -43,8 +54,10 @@ class Catalog:
     def find(self, name: str) -> Plan | None:
         """The plan that reads a table or view."""
         name = plain_name(name)
-        table = self.tables.get(name) or self.streams.get(name)
-        return Scan(name, table.schema) if table is not None else self.views.get(name)
+        table, stream = self.tables.get(name), self.streams.get(name)
+        if table is not None:
+            return read(name, table)
+        return self.views.get(name) if stream is None else Scan(name, stream.schema, stream.rowtime)
 
     def has(self, name: str) -> bool:
         return plain_name(name) in self.names()

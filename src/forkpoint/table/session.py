@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
@@ -22,6 +23,7 @@ from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
 from forkpoint.table.catalog import Catalog, StreamTable, plain_name
 from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
+from forkpoint.table.watermarks import IDLE_TIMEOUT, with_watermarks
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Session:
     catalog: Catalog = field(default_factory=Catalog)
     name: str | None = None
     inserted: int = 0
+    idle_timeout_ms: int | None = None
     _sources: dict[str, Transformation] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -64,8 +67,9 @@ class Session:
             plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
         self.catalog.views.setdefault(plain_name(statement.name), plan)
 
-    def add_stream(self, name: str, stream: DataStream[Any]) -> None:
-        """Make a stream a table of the catalogue, with the fields of its type as columns."""
+    def add_stream(self, name: str, stream: DataStream[Any], rowtime: str | None = None) -> None:
+        """Make a stream a table of the catalogue, with the fields of its type as columns. ``rowtime``: the column with the
+        timestamps that the stream's watermarks are about."""
         of = stream.get_type()
         if of is None or not of.fields:
             raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
@@ -77,7 +81,8 @@ class Session:
             fields.append(Field(each.name, found))
         self._check_free(name, False, lambda problem: ConfigError(problem))
         edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
-        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), edges)
+        time = next((Column(each.name, each.type) for each in fields if each.name == rowtime), None)
+        self.catalog.streams[plain_name(name)] = StreamTable(tuple(fields), edges, time)
 
     def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
         if self.catalog.has(name) and not if_not_exists:
@@ -93,6 +98,9 @@ class Session:
         assert statement.key is not None
         if statement.key == "pipeline.name":
             self.name = statement.value
+            return
+        if statement.key == IDLE_TIMEOUT:
+            self.idle_timeout_ms = parse_duration_ms(statement.key, statement.value) or None
             return
         self.env.configure({statement.key: statement.value})
 
@@ -152,6 +160,8 @@ class Session:
             table = self.catalog.tables[name]
             spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
             found = Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)
+            if table.reading is not None and table.reading.watermark is not None:
+                found = with_watermarks(found, name, table, table.reading.watermark, self.idle_timeout_ms)
             self._sources[name] = found
         return (Edge(found),)
 

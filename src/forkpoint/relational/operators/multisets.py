@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,10 +48,11 @@ class Multiset:
         backend.record("map", self._name, descriptor.value_type, descriptor.key_type, definition=descriptor.definition)
         self._log = ChangeLog()
         self._keys: KeySet | None = None
+        self._groups: Longs = np.empty(0, np.int64)  # of the log's entries
 
     def update(self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None) -> Crossings:
         """Add rows, or take them back where the weight is negative. ``groups``: of each row, by its index in ``keys``."""
-        self._keys, self._log = keys, ChangeLog()
+        self._keys, self._log, self._groups = keys, ChangeLog(), np.empty(0, np.int64)
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         groups, values = groups[present], canonical_column(values.take(pa.array(present)), self._type)
         changes = np.ones(len(present), np.int64) if weights is None else weights[present]
@@ -71,6 +73,7 @@ class Multiset:
             raise JobFailed(f"operator {self._backend.uid!r}: value {value!r} is removed from a group that does not have it")
         encoded = self._counts.encode_columns([pa.array(after)])
         self._log.add(names, [data if count else None for data, count in zip(encoded, after.tolist(), strict=True)])
+        self._groups = groups
         signs = np.sign(after) - np.sign(before)
         crossed = np.flatnonzero(signs)
         return Crossings(groups[crossed], values.take(pa.array(crossed)), signs[crossed])
@@ -84,6 +87,18 @@ class Multiset:
             if name.startswith(prefix):
                 (found.discard if value is None else found.add)(name)
         return decode_keys([name[len(prefix) :] for name in sorted(found)], self._type)
+
+    def drop(self, groups: npt.NDArray[np.bool_]) -> None:
+        """Remove all values of groups, by their indices in ``update``."""
+        assert self._keys is not None
+        kept = np.flatnonzero(~groups[self._groups]).tolist()
+        self._log = ChangeLog([self._log.keys[i] for i in kept], [self._log.values[i] for i in kept])
+        self.remove(self._keys.names(self._sid, np.flatnonzero(groups)))
+
+    def remove(self, prefixes: list[bytes]) -> None:
+        """Remove all stored values of groups, by their store keys without a value."""
+        for prefix in prefixes:
+            self._log.delete([name for name, _ in self._backend.store.scan(prefix, prefix_stop(prefix))])
 
     def collect(self, log: ChangeLog) -> None:
         log.add(self._log.keys, self._log.values)
