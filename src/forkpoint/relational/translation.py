@@ -10,7 +10,7 @@ from forkpoint.graph.transformations import Edge, KeyBy, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
-from forkpoint.relational.expressions import Column, Expression, Item, Literal, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
@@ -54,9 +54,12 @@ class Translator:
             return self._window(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
-            return weighted_rows(edges, schema) if weighted and is_windowed(below) else edges
-        spec = SelectSpec(condition, items, weighted)
-        return (Edge(Transformation(spec, "select", self.source(below.table), row_type(schema, updating=weighted))),)
+            if not (weighted and is_windowed(below)):
+                return edges
+            kept = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
+            return selected(edges, (None, kept), schema, weighted=True)
+        upstream = self.source(below.table)
+        return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
         """Projection and filter of each input."""
@@ -81,8 +84,7 @@ class Translator:
         fields = (*(Field(each.name, each.of.type) for each in below), *(field for field in added if field.name in used))
         upstream = self._select(window.input, None, (*below, Item(TIME, window.time)))
         rows = Edge(Transformation(WindowsSpec(window.windows, window.names), str(window.windows), upstream, row_type(fields)))
-        spec = SelectSpec(condition, items, weighted)
-        return (Edge(Transformation(spec, "select", (rows,), row_type(schema, updating=weighted))),)
+        return selected((rows,), (condition, items), schema, weighted=weighted)
 
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         definition = GroupDefinition(aggregate, view)
@@ -113,10 +115,28 @@ def in_several_windows(plan: Plan) -> bool:
     return isinstance(below, Window) and below.windows.per_row > 1
 
 
-def weighted_rows(edges: tuple[Edge, ...], schema: Schema) -> tuple[Edge, ...]:
-    """Rows that are only added, with weights."""
-    items = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
-    return (Edge(Transformation(SelectSpec(None, items, True), "select", edges, row_type(schema, updating=True))),)
+Selection = tuple[Expression | None, tuple[Item, ...]]
+"""A condition and items."""
+
+
+def selected(upstream: tuple[Edge, ...], of: Selection, schema: Schema, *, weighted: bool) -> tuple[Edge, ...]:
+    type = row_type(schema, updating=weighted)
+    return (Edge(Transformation(SelectSpec(*of, weighted), "select", upstream, type)),)
+
+
+def computed_before(condition: Expression | None, items: tuple[Item, ...], upstream: tuple[Edge, ...]) -> Selection:
+    """The selection with columns in place of what the source of a table has computed: columns that their expression names."""
+    type = upstream[0].upstream.output_type
+    known = set() if type is None else set(type.column_names)
+
+    def read(expression: Expression) -> Expression:
+        if not isinstance(expression, Call):
+            return expression
+        if str(expression) in known:
+            return Column(str(expression), expression.type)
+        return Call(expression.function, tuple(map(read, expression.arguments)), expression.type)
+
+    return None if condition is None else read(condition), tuple(Item(item.name, read(item.of)) for item in items)
 
 
 def free_name(name: str, taken: set[str]) -> str:
