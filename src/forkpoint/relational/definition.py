@@ -26,6 +26,7 @@ from forkpoint.relational.plan import (
     nodes_of,
     window_columns,
 )
+from forkpoint.relational.windows import Role
 
 
 class View(msgspec.Struct, frozen=True):
@@ -57,15 +58,12 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
         return tuple(readable_name(key.of) for key in self.aggregate.keys)
 
     @cached_property
-    def window_end(self) -> str | None:
-        """The name of the key that is the end of a window; None if the groups are not those of windows."""
+    def window_keys(self) -> Mapping[Role, str]:
+        """The names of the keys that are a window's start and end; empty if the groups are not those of windows."""
         if not is_windowed(self.aggregate):
-            return None
+            return {}
         below, keys = window_columns(self.aggregate.input), zip(self.key_names, self.aggregate.keys, strict=True)
-        ends = [
-            name for name, key in keys if isinstance(key.of, Column) and key.of.name in below and below[key.of.name].role == "end"
-        ]
-        return ends[0]
+        return {below[key.of.name].role: name for name, key in keys if isinstance(key.of, Column) and key.of.name in below}
 
     def to_json(self) -> Any:
         return msgspec.to_builtins(self)
@@ -120,7 +118,7 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {_REMEDY}", ""
     if old.view == new.view:
         return "", ""
-    if new.window_end is not None:
+    if new.window_keys:
         return "", "the query has changed: windows that are still open will have its new result; what was written stays as it is"
     return "", "the query has changed: the first epoch emits the difference between its new and its old result"
 
@@ -140,4 +138,4 @@ def _described(source: Plan, condition: Expression | None) -> str:
 
 
 def _keys(aggregate: Aggregate) -> str:
-    return ", ".join(str(key.of) for key in aggregate.keys) or "nothing"
+    return ", ".join(str(key.of).removeprefix("$") for key in aggregate.keys) or "nothing"

@@ -92,7 +92,7 @@ class Translator:
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
-        windowed = definition.window_end is not None
+        windowed = definition.window_keys
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = self._select(aggregate.input, None, items)
@@ -102,11 +102,19 @@ class Translator:
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
-            uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
+            uid=self._uid(_role(definition)),
         )
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)
+
+
+def _role(definition: GroupDefinition) -> str:
+    """What the operator of an aggregate does, for its uid."""
+    names = [name for name in definition.key_names if name not in definition.window_keys.values()]
+    if definition.window_keys:
+        return "-".join(("windows-by", *names)) if names else "windows"
+    return "-".join(("group-by", *names)) if names else "aggregate"
 
 
 def in_several_windows(plan: Plan) -> bool:

@@ -23,10 +23,10 @@ _EXAMPLE = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
 
 @dataclass(frozen=True)
 class Watermark:
-    """Rows come at most ``delay_ms`` after a row with a later ``time``."""
+    """The watermark of rows is the latest ``time`` less ``delay_ms``; None: they have watermarks already."""
 
     time: Expression
-    delay_ms: int
+    delay_ms: int | None
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
-from forkpoint.relational.expressions import Expression
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, Drop
+
+if TYPE_CHECKING:
+    from forkpoint.sql.reading import Reading
 
 _DEFAULT = ("default_catalog", "default_database")
 
@@ -26,15 +28,15 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream of the program as a table of added rows. ``rowtime``: the column with the stream's timestamps, if watermarks are
-    about them."""
+    """A stream of the program as a table of added rows. ``reading``: its columns in queries, if some are computed, or are event
+    time."""
 
     schema: Schema
     edges: tuple[Edge, ...]
-    rowtime: Expression | None = None
+    reading: Reading | None = None
 
 
-def read(name: str, table: CreateTable) -> Plan:
+def _read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
     if table.reading is None:
         return Scan(name, table.schema)
@@ -54,10 +56,8 @@ class Catalog:
     def find(self, name: str) -> Plan | None:
         """The plan that reads a table or view."""
         name = plain_name(name)
-        table, stream = self.tables.get(name), self.streams.get(name)
-        if table is not None:
-            return read(name, table)
-        return self.views.get(name) if stream is None else Scan(name, stream.schema, stream.rowtime)
+        table = self.tables.get(name) or self.streams.get(name)
+        return self.views.get(name) if table is None else _read(name, table)
 
     def has(self, name: str) -> bool:
         return plain_name(name) in self.names()

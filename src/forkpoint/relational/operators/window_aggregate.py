@@ -52,8 +52,7 @@ class WindowAggregateSpec(GroupAggregateSpec):
 class WindowAggregate(GroupOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
         super().__init__(info, backend, definition)
-        assert definition.window_end is not None
-        self._end, self._rank = definition.window_end, firing_rank(info.operator.stage, event=True)
+        self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
         self._timers = backend.sid(EVENT_TIMERS)
         backend.record("timers-event", EVENT_TIMERS, None)
         self._log = ChangeLog()
