@@ -40,4 +40,4 @@ def answered(query: str, rows: list[Order]) -> Counter[Any]:
     """DuckDB's answer."""
     schema = pa.schema([("k", pa.string()), ("g", pa.int64()), ("v", pa.int64()), ("x", pa.float64())])
     orders = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)  # noqa: F841 (DuckDB finds it by its name)
-    return Counter(map(tuple, duckdb.sql(query).fetchall()))
+    return Counter(map(tuple, duckdb.sql(query.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")).fetchall()))

@@ -53,6 +53,16 @@ QUERIES = [
     "SELECT k, COALESCE(SUM(v), 0), AVG(x) FROM orders WHERE k IN ('a', 'b') AND NOT (v BETWEEN -5 AND 5) GROUP BY k",
     "SELECT k FROM orders WHERE k LIKE '%a%' OR k || '!' = 'b!' OR k IS NULL",
     "SELECT g % 2 AS odd, MAX(x), MIN(k) FROM orders WHERE (v > 0) IS NOT TRUE GROUP BY g % 2",
+    "SELECT a.k, b.g, c.v FROM orders AS a JOIN orders AS b ON a.k = b.k JOIN orders AS c ON b.g = c.g AND a.v < c.v",
+    "SELECT a.k, b.g, b.x FROM orders AS a LEFT JOIN orders AS b ON a.g = b.v AND a.x > b.x",
+    "SELECT k, a.v, b.v FROM orders AS a FULL JOIN orders AS b USING (k) WHERE a.v > b.v OR b.v IS NULL",
+    "SELECT a.k, b.k FROM orders AS a, orders AS b WHERE a.v = b.v AND a.g = 0",
+    "SELECT a.k, a.v FROM orders AS a LEFT ANTI JOIN orders AS b ON a.g = b.v AND a.x < b.x",
+    "SELECT a.k, b.n, COALESCE(b.m, 7) FROM orders AS a LEFT JOIN (SELECT k, COUNT(*) AS n, MAX(v) AS m FROM orders WHERE v > 10 "
+    "GROUP BY k) AS b ON a.k = b.k WHERE b.n IS NULL OR b.n < 3",
+    # What is computed from a row that is missing is NULL, whatever it would be for a row of NULLs.
+    "SELECT a.k, c.y FROM orders AS a LEFT JOIN (SELECT k, COALESCE(v, -1) AS y FROM orders WHERE g = 0) AS c ON a.k = c.k",
+    "SELECT a.k, COUNT(*), SUM(b.v) FROM orders AS a RIGHT JOIN orders AS b ON a.g = b.v AND b.x > 0 GROUP BY a.k",
 ]
 
 

@@ -17,12 +17,27 @@ from forkpoint.relational.expressions import (
     Item,
     Literal,
     all_of,
+    columns_of,
     conjuncts_of,
     operands_of,
     replace_columns,
 )
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Union, Window, key_name, window_columns
-from forkpoint.relational.types import SqlType
+from forkpoint.relational.plan import (
+    LEFT,
+    PRESENT,
+    RIGHT,
+    Aggregate,
+    AggregateCall,
+    Join,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Window,
+    key_name,
+    window_columns,
+)
+from forkpoint.relational.types import BOOLEAN, SqlType, common_type
 from forkpoint.relational.windows import WindowColumn
 
 Replacements = Mapping[str, Expression]
@@ -45,6 +60,8 @@ def merged(plan: Plan) -> Plan:
             return Union(tuple(map(merged, plan.inputs)))
         case Window():
             return Window(merged(plan.input), plan.time, plan.windows, plan.names)
+        case Join(left, right, kind, condition, keys):
+            return Join(merged(left), merged(right), kind, condition, keys)
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -96,18 +113,30 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_window(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
-    plan = merged(plan)
-    assert isinstance(plan, Select)
-    below, columns = canonical_with_columns(plan.input)
-    found = {item.name: through(item.of, columns) for item in plan.items}
-    condition = all_of(conjuncts_of(replaced(plan.condition, columns)))
+    if isinstance(plan, Join):
+        return _canonical_join(plan)
+    source, condition, found = filtered(plan)
     items = {str(of): of for of in found.values()}
-    select = Select(below, condition, tuple(Item(text, items[text]) for text in sorted(items)))
+    select = Select(source, condition, tuple(Item(text, items[text]) for text in sorted(items)))
     return select, {name: Column(str(of), of.type) for name, of in found.items()}
 
 
+def filtered(plan: Plan) -> tuple[Plan, Expression | None, Replacements]:
+    """The canonical plan below a projection and filter, the condition on its columns, and each column over its columns."""
+    plan = merged(plan)
+    if not isinstance(plan, Select):
+        source, columns = canonical_with_columns(plan)
+        return source, None, columns
+    source, inner = canonical_with_columns(plan.input)
+    condition = all_of(conjuncts_of(replaced(plan.condition, inner)))
+    columns = {item.name: through(item.of, inner) for item in plan.items}
+    if isinstance(source, Join):
+        source, condition = _pushed(source, condition)
+    return source, condition, columns
+
+
 def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
-    """Keys and calls refer to the columns below a projection."""
+    """Keys and calls refer to the columns below a projection, whose condition remains, without items."""
     below, columns = _condition_only(plan.input)
     keys = {key.name: through(key.of, columns) for key in plan.keys}
     named = {name: _key_column(of, keys, below) for name, of in keys.items()}
@@ -123,13 +152,8 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
 
 
 def _condition_only(plan: Plan) -> tuple[Plan, Replacements]:
-    """The canonical form of an input whose projection the node above takes over; its condition remains, without items."""
-    below = merged(plan)
-    if not isinstance(below, Select):
-        return canonical_with_columns(below)
-    source, inner = canonical_with_columns(below.input)
-    condition = all_of(conjuncts_of(replaced(below.condition, inner)))
-    columns = {item.name: through(item.of, inner) for item in below.items}
+    """The canonical form of an input whose projection the node above takes over."""
+    source, condition, columns = filtered(plan)
     return source if condition is None else Select(source, condition, ()), columns
 
 
@@ -162,12 +186,7 @@ def _canonical_union(plan: Union) -> Union:
     """Each input is a Select with the union's columns, by position."""
     inputs = []
     for each in plan.inputs:
-        source, columns = canonical_with_columns(each)
-        condition: Expression | None = None
-        if isinstance(source, Select):
-            inner = {item.name: item.of for item in source.items}
-            condition, source = source.condition, source.input
-            columns = {name: through(of, inner) for name, of in columns.items()}
+        source, condition, columns = filtered(each)
         pairs = zip(plan.schema, each.schema, strict=True)
         inputs.append(Select(source, condition, tuple(Item(field.name, columns[own.name]) for field, own in pairs)))
     return Union(tuple(sorted(inputs, key=repr)))
@@ -176,3 +195,109 @@ def _canonical_union(plan: Union) -> Union:
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
     condition = all_of(conjuncts_of(replaced(call.condition, columns)))
     return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type, call.distinct)
+
+
+# -- joins -------------------------------------------------------------------------------------------------------------
+
+
+def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
+    """The condition is split: what concerns one input filters that input where that makes no difference, and equations of the
+    two inputs are keys. The columns are those below the inputs' projections."""
+    left, left_condition, left_columns = filtered(plan.left)
+    right, right_condition, right_columns = filtered(plan.right)
+    before = _renamed(LEFT, left_columns) | _renamed(RIGHT, right_columns)
+    condition = replaced(plan.condition, before)
+    keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
+    found = Join(_where(left, left_condition), _where(right, right_condition), plan.kind, None, tuple(keys))
+    pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
+    found = _with_condition(found, conjuncts_of(condition), pushed[plan.kind])
+    after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
+    if plan.kind not in ("semi", "anti"):
+        after |= {name: _padded(of, RIGHT, found.pads(RIGHT)) for name, of in _renamed(RIGHT, right_columns).items()}
+    return found, after
+
+
+def _renamed(side: str, columns: Replacements) -> dict[str, Expression]:
+    """The columns of an input as those of the join."""
+    return {side + name: _moved(of, "", side) for name, of in columns.items()}
+
+
+def _moved(expression: Expression, old: str, new: str) -> Expression:
+    return replace_columns(expression, lambda column: Column(new + column.name.removeprefix(old), column.type))
+
+
+def _padded(expression: Expression, side: str, pads: bool) -> Expression:
+    """A column of a side in the result: NULL in rows without a row of that side, whatever it is computed from."""
+    nullable = expression.type.with_null()
+    if not pads:
+        return expression
+    if isinstance(expression, Column):
+        return Column(expression.name, nullable)
+    return Call("IF", (Column(side + PRESENT, BOOLEAN), expression, Literal(None, SqlType("NULL"))), nullable)
+
+
+def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple[str, ...]) -> Join:
+    """The join with these conditions, too. ``pushed``: the sides that conditions on their columns filter."""
+    keys, rest = list(join.keys), [*conjuncts_of(join.condition)]
+    filters: dict[str, tuple[Expression, ...]] = dict.fromkeys(pushed, ())
+    for conjunct in conjuncts:
+        if isinstance(conjunct, Literal) and conjunct.value is True:
+            continue
+        sides, pair = _sides(conjunct), _key_pair(conjunct)
+        if len(sides) == 1 and (side := min(sides)) in filters:
+            filters[side] = (*filters[side], _moved(conjunct, side, ""))
+        elif pair is not None:
+            keys.append(pair)
+        else:
+            rest.append(conjunct)
+    left, right = (_where(plan, all_of(filters.get(side, ()))) for plan, side in ((join.left, LEFT), (join.right, RIGHT)))
+    by_text = {f"{one} = {other}": (one, other) for one, other in keys}
+    return Join(
+        left, right, join.kind, all_of(conjuncts_of(all_of(tuple(rest)))), tuple(by_text[text] for text in sorted(by_text))
+    )
+
+
+def _sides(expression: Expression) -> frozenset[str]:
+    """The sides whose columns an expression reads."""
+    return frozenset(column.name.partition(".")[0] + "." for column in columns_of(expression))
+
+
+def _key_pair(condition: Expression) -> tuple[Expression, Expression] | None:
+    """The two sides of an equation of the inputs, each over the columns of its input, with one type."""
+    if not (isinstance(condition, Call) and condition.function == "="):
+        return None
+    by_side = {min(sides): part for part in condition.arguments if len(sides := _sides(part)) == 1}
+    if by_side.keys() != {LEFT, RIGHT}:
+        return None
+    of = common_type([part.type for part in by_side.values()])
+    if of is None:
+        return None
+    one, other = (_as_type(_moved(by_side[side], side, ""), of) for side in (LEFT, RIGHT))
+    return one, other
+
+
+def _as_type(expression: Expression, of: SqlType) -> Expression:
+    wanted = of.with_null(expression.type.nullable)
+    return expression if wanted == expression.type else Call("CAST", (expression,), wanted)
+
+
+def _where(plan: Plan, condition: Expression | None) -> Plan:
+    """A canonical input of a join with a filter: without projection, and pushed into a join below."""
+    if condition is None:
+        return plan
+    if isinstance(plan, Select):
+        condition = both(plan.condition, condition)
+        plan = plan.input
+    if isinstance(plan, Join):
+        plan, condition = _pushed(plan, condition)
+    return plan if condition is None else Select(plan, condition, ())
+
+
+def _pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
+    """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
+    if join.kind == "inner":
+        return _with_condition(join, conjuncts_of(condition), (LEFT, RIGHT)), None
+    sides = {"left": (LEFT,), "semi": (LEFT,), "anti": (LEFT,), "right": (RIGHT,)}.get(join.kind, ())
+    below = tuple(each for each in conjuncts_of(condition) if _sides(each) and _sides(each) <= set(sides))
+    rest = tuple(each for each in conjuncts_of(condition) if each not in below)
+    return _with_condition(join, below, sides), all_of(rest)

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.segments import run_starts
+from forkpoint.runtime.exchange.batch import stable_order
 from forkpoint.types import Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
@@ -55,3 +57,32 @@ def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     ordered = codes[order]
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, bool)
     return np.sort(order[last])
+
+
+def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> tuple[pa.RecordBatch, Longs, Longs]:
+    """Distinct rows with the sums of their weights, without those that add up to 0, in the order of their first occurrence.
+    ``owners``: a number for each row, which stays with its first occurrence."""
+    if not table.num_rows:
+        return table, weights, owners
+    order, codes = stable_order(codes_of(table.columns) if table.num_columns else np.zeros(table.num_rows, np.int64))
+    starts = np.flatnonzero(run_starts(codes))
+    sums = np.add.reduceat(weights[order], starts)
+    by_first = np.argsort(order[starts])
+    by_first = by_first[sums[by_first] != 0]
+    rows = order[starts][by_first]
+    return table.take(pa.array(rows)), sums[by_first], owners[rows]
+
+
+def with_schema(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns by the names of the schema; null where an older result has no such column."""
+    found = []
+    for field in schema:
+        at = columns.schema.get_field_index(field.name)
+        same = at >= 0 and columns.column(at).type == field.type
+        found.append(columns.column(at) if same else pa.nulls(columns.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(found, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def rows_only(count: int) -> pa.RecordBatch:
+    """Rows without columns that anything reads."""
+    return pa.RecordBatch.from_pydict({"": pa.nulls(count)})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
-from forkpoint.relational.expressions import Call, Column, Expression, Item
+from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
 
@@ -98,13 +99,59 @@ class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
         return (*self.input.schema, *self.added)
 
 
-Plan = Scan | Select | Aggregate | Union | Window
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+LEFT, RIGHT = "left.", "right."
+PRESENT = "$present"
+"""The column of each side of a join that is TRUE for its rows and NULL where they are missing."""
+
+
+class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
+    """The pairs of rows with equal ``keys``, of which none is NULL, for which ``condition`` is true.
+
+    ``left``, ``right`` and ``full``: also the rows of that side without a pair. ``semi`` and ``anti``: the left rows with or
+    without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
+    expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
+    """
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    condition: Expression | None
+    keys: tuple[tuple[Expression, Expression], ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        left = sided(LEFT, self.left.schema, nullable=self.pads(LEFT))
+        return left if self.kind in ("semi", "anti") else (*left, *sided(RIGHT, self.right.schema, nullable=self.pads(RIGHT)))
+
+    def pads(self, side: str) -> bool:
+        """Whether the columns of a side are NULL in rows without a pair."""
+        return self.kind in ("full", "right" if side == LEFT else "left")
+
+
+def sided(side: str, schema: Schema, *, nullable: bool) -> Schema:
+    return tuple(Field(side + each.name, each.type.with_null(nullable or each.type.nullable)) for each in schema)
+
+
+def plain_name(column: str) -> str:
+    """The column's own name, without the sides of joins."""
+    while column.startswith((LEFT, RIGHT)):
+        column = column.partition(".")[2]
+    return column
+
+
+Plan = Scan | Select | Aggregate | Union | Join | Window
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
-    if isinstance(plan, Scan):
-        return ()
-    return plan.inputs if isinstance(plan, Union) else (plan.input,)
+    match plan:
+        case Scan():
+            return ()
+        case Union(inputs):
+            return inputs
+        case Join(left, right):
+            return left, right
+    return (plan.input,)
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:
@@ -116,19 +163,48 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
-    return any(isinstance(node, Aggregate) and not is_windowed(node) for node in nodes_of(plan))
+    return any(
+        (isinstance(node, Aggregate) and not is_windowed(node)) or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
+        for node in nodes_of(plan)
+    )
 
 
-def key_of(plan: Plan) -> tuple[str, ...] | None:
-    """Columns of which no two rows have the same values at a time; None if no such columns are known."""
-    if isinstance(plan, Scan | Union | Window):
-        return None
-    if isinstance(plan, Aggregate):
-        return tuple(key.name for key in plan.keys)
-    below = key_of(plan.input)
+Key = frozenset[str]
+
+
+def keys_of(plan: Plan) -> list[Key]:
+    """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
+    match plan:
+        case Scan() | Union() | Window():
+            return []
+        case Aggregate(_, keys):
+            return [frozenset(key.name for key in keys)]
+        case Join():
+            return _keys_of_join(plan)
     kept = ((item.name, unwrapped(item.of)) for item in reversed(plan.items))
     names = {of.name: name for name, of in kept if isinstance(of, Column)}
-    return None if below is None or not names.keys() >= set(below) else tuple(names[name] for name in below)
+    return [frozenset(names[name] for name in key) for key in keys_of(plan.input) if names.keys() >= key]
+
+
+def _keys_of_join(join: Join) -> list[Key]:
+    """If the rows of a side have at most one pair each, its keys are keys of the result; else those of both sides together."""
+    left = [frozenset(LEFT + name for name in key) for key in keys_of(join.left)]
+    if join.kind in ("semi", "anti"):
+        return left
+    right = [frozenset(RIGHT + name for name in key) for key in keys_of(join.right)]
+    equal = {name for part in conjuncts_of(join.condition) for name in _compared(part)}
+    one_left, one_right = (any(key <= equal for key in keys) for keys in (left, right))
+    found = left if one_right and not join.pads(LEFT) else []
+    found = [*found, *(right if one_left and not join.pads(RIGHT) else [])]
+    return found or [one | other for one in left for other in right]
+
+
+def _compared(condition: Expression) -> Key:
+    """The two columns of ``left.a = right.b``; none for other conditions."""
+    if not (isinstance(condition, Call) and condition.function == "="):
+        return frozenset()
+    names = frozenset(each.name for each in condition.arguments if isinstance(each, Column))
+    return names if len({name.partition(".")[0] for name in names}) == 2 else frozenset()
 
 
 def window_columns(plan: Plan) -> dict[str, WindowColumn]:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from forkpoint.graph.transformations import Edge, KeyBy, Transformation
+from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.definition import GroupDefinition, View
+from forkpoint.relational.definition import GroupDefinition, JoinDefinition, View
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
-from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec, key_type
+from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
+from forkpoint.relational.operators.join import JoinSpec
+from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
-from forkpoint.relational.plan import Aggregate, Plan, Select, Union, Window, is_updating, is_windowed
+from forkpoint.relational.plan import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Join,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Window,
+    is_updating,
+    is_windowed,
+    nodes_of,
+)
 from forkpoint.relational.types import Field, Schema, SqlType
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
@@ -58,6 +72,8 @@ class Translator:
                 return edges
             kept = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
             return selected(edges, (None, kept), schema, weighted=True)
+        if isinstance(below, Join):
+            return (Edge(self._join(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below.table)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted)
 
@@ -96,13 +112,32 @@ class Translator:
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = self._select(aggregate.input, None, items)
-        key = KeyBy(FirstFields(len(keys)), key_type(definition), names, len(keys) < 2)
+        key = key_by(names, names, [each.of.type for each in keys])
         return Transformation(
             (WindowAggregateSpec if windowed else GroupAggregateSpec)(definition),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
             uid=self._uid(_role(definition)),
+        )
+
+    def _join(self, join: Join, view: View, schema: Schema, *, weighted: bool) -> Transformation:
+        definition = JoinDefinition(join, view)
+        names, edges = definition.key_names, []
+        for ordinal, (side, below) in enumerate(((LEFT, join.left), (RIGHT, join.right))):
+            keys = tuple(Item(f"key {name}", pair[ordinal]) for name, pair in zip(names, join.keys, strict=True))
+            kept = tuple(Item(field.name, Column(field.name, field.type)) for field in definition.kept(side))
+            items = (*keys, *kept) or (_ROW,)
+            fields = tuple(Field(item.name, item.of.type.with_null()) for item in items)
+            key = key_by([item.name for item in keys], names, definition.key_types)
+            edges += [replace(e, partitioning=key, ordinal=ordinal) for e in self._select(below, None, items, fields)]
+        tables = "-".join(dict.fromkeys(node.table for node in nodes_of(join) if isinstance(node, Scan)))
+        return Transformation(
+            JoinSpec(definition, weighted or is_updating(join)),
+            f"{join.kind} join",
+            tuple(edges),
+            row_type(schema, updating=weighted or is_updating(join)),
+            uid=self._uid(f"join-{tables}"),
         )
 
     def _uid(self, role: str) -> str:
@@ -159,15 +194,3 @@ def free_name(name: str, taken: set[str]) -> str:
 def upserts(changes: tuple[Edge, ...], key: tuple[str, ...]) -> tuple[Edge, ...]:
     """The changes of a stream as one row for each primary key and epoch."""
     return (Edge(Transformation(UpsertSpec(key), "upsert", changes, changes[0].upstream.output_type)),)
-
-
-@dataclass(frozen=True)
-class FirstFields:
-    """Selects the key of a row that begins with it: the field, a tuple of several, or a constant."""
-
-    count: int
-
-    def __call__(self, element: Any) -> Any:
-        if self.count == 1:
-            return element[0]
-        return tuple(element)[: self.count] if self.count else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from forkpoint.relational.aggregates import AGGREGATES
-from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue
+from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
@@ -133,7 +133,8 @@ class Binder:
         if isinstance(node.this, exp.Star):
             raise self.error(node, "* is a list of columns, not a value")
         found = self.scope.column(node.name, node.table, self.at(node))
-        self.offsets.setdefault(found.name, self.at(node))
+        for column in columns_of(found):
+            self.offsets.setdefault(column.name, self.at(node))
         return found
 
     def _literal(self, node: Node) -> Expression:

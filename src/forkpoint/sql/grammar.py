@@ -11,7 +11,8 @@ from forkpoint.sql.errors import SqlError
 
 _OPERATOR = frozenset({"this", "expression"})
 _PARTS: dict[type, frozenset[str]] = {
-    exp.Select: frozenset({"expressions", "from_", "where", "group", "having", "distinct", "with_"}),
+    exp.Select: frozenset({"expressions", "from_", "where", "group", "having", "distinct", "with_", "joins"}),
+    exp.Join: frozenset({"this", "on", "using", "side", "kind", "method"}),
     exp.Union: frozenset({"this", "expression", "distinct", "with_"}),
     exp.From: frozenset({"this"}),
     exp.With: frozenset({"expressions"}),
@@ -32,7 +33,6 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Filter: _OPERATOR,
 }
 _NAMES = {
-    "joins": "JOIN",
     "laterals": "LATERAL",
     "order": "ORDER BY",
     "limit": "LIMIT",

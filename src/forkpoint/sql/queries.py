@@ -8,12 +8,13 @@ from typing import Any
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name, plain_name
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
-from forkpoint.sql.scopes import Scope
+from forkpoint.sql.joins import join
+from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import Query
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
@@ -105,7 +106,14 @@ class _QueryBinder:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
             raise self.error(tree, "a query without FROM is not supported yet")
-        table = source.this
+        plan, relation = self._relation(source.this)
+        scope = Scope(self._source, (relation,))
+        for node in tree.args.get("joins") or ():
+            plan, scope = join(node, (plan, scope), self._relation(node.this), self._offset, self.error)
+        return plan, scope
+
+    def _relation(self, table: Any) -> tuple[Plan, Relation]:
+        """A table or subquery in FROM."""
         if isinstance(table, exp.Subquery):
             plan, alias = self.bind(table.this), table.alias
         elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
@@ -113,12 +121,12 @@ class _QueryBinder:
             plan, alias = self._table(name, table), table.alias or table.name
         else:
             raise self.error(table, f"{table.sql()} in FROM is not supported yet")
-        return plan, Scope(self._source, alias, plan.schema)
+        return plan, Relation.of(alias, plan)
 
     def _table(self, name: str, node: Any) -> Plan:
         window = self._windows.get(name)
         if window is not None:
-            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, "", ()), self._offset))
+            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, ()), self._offset))
         found = self._local.get(name) or self._lookup(name)
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
@@ -131,7 +139,8 @@ class _QueryBinder:
         for position, node in enumerate(tree.expressions):
             inner = node.this if isinstance(node, exp.Alias) else node
             if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
-                items += [Item(field.name, scope.column(field.name, "", self._offset)) for field in scope.schema]
+                qualifier = inner.table if isinstance(inner, exp.Column) else ""
+                items += [Item(*each) for each in scope.all_columns(qualifier, self._offset)]
                 continue
             found = binder.bind(inner)
             items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
@@ -181,9 +190,10 @@ class _Grouped:
         if key is not None:
             return Column(key.name, expression.type)
         if isinstance(expression, Column) and expression.name not in self._aggregates:
+            name = plain_name(expression.name)
             raise self._source.error(
                 self._offsets.get(expression.name, 0),
-                f"column {expression.name!r} must be in GROUP BY, or inside an aggregate such as MAX({expression.name})",
+                f"column {name!r} must be in GROUP BY, or inside an aggregate such as MAX({name})",
             )
         if isinstance(expression, Call):
             arguments = tuple(map(self.over_groups, expression.arguments))

@@ -13,7 +13,7 @@ from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
-from forkpoint.sql.scopes import Scope
+from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.times import interval_of
@@ -48,7 +48,8 @@ def bind_reading(source: Text, schema: Schema, computed: tuple[ComputedColumn, .
 
 def _parsed(of: Query, schema: Schema, clause: str) -> tuple[Any, Binder]:
     tree = syntax_tree(tokens_of(of), of)
-    binder = Binder(Scope(of.source, "", schema), of.start, None, clause)
+    columns = {field.name: Column(field.name, field.type) for field in schema}
+    binder = Binder(Scope(of.source, (Relation("", columns),)), of.start, None, clause)
     refuse_unread_parts(tree, binder.error)
     return tree, binder
 

@@ -234,7 +234,8 @@ def _arguments(call: Node, function: str, binder: Binder) -> tuple[Column, Windo
     if not isinstance(time, exp.Column) or len(intervals) != count:
         raise binder.error(call, f"{function} in GROUP BY takes the event time and {count} interval{'s' * (count - 1)}")
     column = binder.bind(time)
-    assert isinstance(column, Column)
+    if not isinstance(column, Column):
+        raise binder.error(time, f"{column} is no event time; joins lose it")
     step, *_, size = (_interval_ms(binder, node) for node in (intervals if count == 2 else intervals * 2))
     return column, _windows(function, size, step, binder, call)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Window, inputs_of, is_updating, is_windowed
+from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, Window, inputs_of, is_updating, is_windowed
 
 
 def explained(plan: Plan) -> str:
@@ -31,6 +31,9 @@ def _described(node: Plan) -> str:
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             kept = "until its window ends" if is_windowed(node) else "without limit"
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
+        case Join(_, _, kind, condition):
+            on = "" if condition is None else f" ON {condition}"
+            return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
         case Union():
             return "Union all"
         case Window(time=time, windows=windows):

@@ -16,7 +16,7 @@ from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.functions import castable
-from forkpoint.relational.plan import Plan, Select, is_updating, key_of
+from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import NUMBERS, Field, SqlType, sql_type
 from forkpoint.sql.errors import Text, did_you_mean
@@ -141,10 +141,11 @@ class Session:
         self.inserted += 1
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
-        key = key_of(plan)
-        if key is None or not set(key) <= set(table.primary_key):
+        keys = keys_of(plan)
+        if not any(key <= set(table.primary_key) for key in keys):
             shown = ", ".join(table.primary_key)
-            by = "no key that the result keeps" if key is None else f"one row for each {', '.join(key) or 'query'}"
+            of = " or ".join(", ".join(sorted(key)) or "query" for key in keys)
+            by = f"one row for each {of}" if keys else "no key that the result keeps"
             raise statement.query.source.error(
                 statement.at,
                 f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, "

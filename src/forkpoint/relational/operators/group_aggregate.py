@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregates import ROWS, accumulated
-from forkpoint.relational.changes import WEIGHT, weights_of
+from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
 from forkpoint.relational.definition import GroupDefinition, stored_definition
-from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
+from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
+from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
@@ -30,10 +31,9 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInsta
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, in_groups, sid_range
-from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.state import decode_state_key
+from forkpoint.types import from_description
 from forkpoint.types.information import Field
-from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
 
 STATE_NAME = "groups"
@@ -45,14 +45,6 @@ Changes = tuple[pa.RecordBatch, Longs | None]
 def state_type(definition: GroupDefinition) -> RecordType:
     """The type of a group's state: a column for each accumulator."""
     return RecordType("row", "Row", tuple(Field(each.name, each.type.stream_type) for each in definition.accumulators))
-
-
-def key_type(definition: GroupDefinition) -> TypeInformation:
-    """The type of a group's key: the key itself, a row of several, or a constant without keys."""
-    types = [key.of.type.stream_type for key in definition.aggregate.keys] or [Types.BYTE()]
-    if len(types) == 1:
-        return types[0]
-    return RecordType("row", "Row", tuple(map(Field, definition.key_names, types)))
 
 
 def descriptor_of(definition: GroupDefinition) -> ValueStateDescriptor[Any]:
@@ -129,20 +121,23 @@ class GroupOperator(KeyedOperator):
 
     def _update(self, table: pa.RecordBatch) -> Update:
         """Add rows to their groups, or take them back. ``_write`` saves the groups."""
-        grouped = GroupedRows.of(self._keys_of(table), self._key, self._backend.max_parallelism)
+        keys = key_columns(table, len(self._definition.key_names), self._backend.key_type)
+        grouped = GroupedRows.of(keys, self._key, self._backend.max_parallelism)
         key_set, starts = grouped.keys, grouped.starts
         table, last = table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
-        crossings = {
-            name: multiset.update(key_set, of_row, table.column(name), weights) for name, multiset in self._multisets.items()
-        }
+        crossings = {}
+        for name, multiset in self._multisets.items():
+            present = np.flatnonzero(table.column(name).is_valid().to_numpy(zero_copy_only=False))
+            values, of_values = table.column(name).take(pa.array(present)), None if weights is None else weights[present]
+            crossings[name] = multiset.update(key_set, of_row[present], values, of_values).crossings
         after = {}
         for accumulator in self._definition.accumulators:
             name, before = accumulator.name, saved.column(accumulator.name)
             if accumulator.values is not None:
                 multiset = self._multisets[accumulator.values]
-                after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, before)
+                after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, key_set, before)
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
                 after[name] = accumulated(accumulator, values, weights, starts, before)
@@ -155,20 +150,11 @@ class GroupOperator(KeyedOperator):
         self._columns.write({**update.after.state, **update.unused}, kept)
         self._columns.clear(~kept)
 
-    def _keys_of(self, table: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of the key in canonical form; without keys, of the constant."""
-        of, names = self._backend.key_type, self._definition.key_names
-        if not names:
-            return [pa.repeat(pa.scalar(0, of.arrow_type), table.num_rows)]
-        parts = of.children if len(names) > 1 else (of,)
-        return [canonical_column(table.column(name), part) for name, part in zip(names, parts, strict=True)]
-
     def _view(self, definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
         """The groups that a view shows, and their columns."""
         present = np.flatnonzero(groups.exist)
         indices = pa.array(present)
-        keys = groups.keys.take(indices)
-        parts = [] if not definition.aggregate.keys else keys.flatten() if len(definition.aggregate.keys) > 1 else [keys]
+        parts = parts_of_keys(groups.keys.take(indices), len(definition.aggregate.keys))
         named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
         shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
         return present if shown is None else present[shown], columns
@@ -206,7 +192,7 @@ class GroupAggregate(GroupOperator):
         """The rows to remove and to add, with weights, each group's next to each other, and their groups."""
         assert self._type is not None
         schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
-        before, after = _as(old[1], schema), _as(new[1], schema)
+        before, after = with_schema(old[1], schema), with_schema(new[1], schema)
         at = np.full((2, size), -1)
         at[0, old[0]], at[1, new[0]] = np.arange(len(old[0])), np.arange(len(new[0]))
         both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
@@ -236,16 +222,12 @@ class GroupAggregate(GroupOperator):
 
     def _stored(self) -> Groups | None:
         """All groups in the store."""
-        backend, keys, values = self._backend, [], []
-        ranges = in_groups(range(*backend.groups), sid_range(0, backend.sid(STATE_NAME)))
-        for start, stop in backend.store.occupied(ranges):
-            for name, value in backend.store.scan(start, stop):
-                keys.append(decode_state_key(name).key)
-                values.append(value)
-        if not keys:
+        found = stored_entries(self._backend, STATE_NAME)
+        if not found:
             return None
+        keys, values = [decode_state_key(name).key for name, _ in found], [value for _, value in found]
         names = self._columns.type.arrow_schema.names
-        return Groups(decode_keys(keys, backend.key_type), dict(zip(names, self._columns.decoded(values), strict=True)))
+        return Groups(decode_keys(keys, self._backend.key_type), dict(zip(names, self._columns.decoded(values), strict=True)))
 
     def _emitted(self, batch: Batch, epoch: Epoch, parts: list[Changes]) -> Batch:
         if not parts:
@@ -275,16 +257,6 @@ class GroupAggregate(GroupOperator):
             for multiset in self._multisets.values():
                 multiset.collect(log)
         return log
-
-
-def _as(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns by the names of the schema; null where an older result has no such column."""
-    found = []
-    for field in schema:
-        at = columns.schema.get_field_index(field.name)
-        same = at >= 0 and columns.column(at).type == field.type
-        found.append(columns.column(at) if same else pa.nulls(columns.num_rows, field.type))
-    return pa.RecordBatch.from_arrays(found, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
 
 def _filled(column: pa.Array) -> pa.Array:

@@ -1,7 +1,9 @@
-"""The values of each group and how often it has them: for aggregates over distinct values, and MIN and MAX of changing rows."""
+"""The values of each group and how often it has them: the rows of joins, and what aggregates over distinct values, and MIN and
+MAX of changing rows, need."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +17,14 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.relational.aggregates import Accumulator, Kind, better
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
-from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.columnar.leaves import Codec, column_of
+from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import prefix_stop
-from forkpoint.types import Types
+from forkpoint.state import decode_state_key, in_groups, prefix_stop, sid_range
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import canonical_column
+from forkpoint.types.kinds.records import RecordType
 
 
 def values_descriptor(name: str, of: Expression) -> MapStateDescriptor[Any, int]:
@@ -31,69 +35,117 @@ def values_descriptor(name: str, of: Expression) -> MapStateDescriptor[Any, int]
 
 
 @dataclass(frozen=True)
-class Crossings:
-    """The values that groups have gained (sign 1) or lost (-1) in an epoch; shape (crossings,)."""
+class Counts:
+    """How often groups have values; shape (values,). ``groups``: the index of each value's group."""
 
     groups: Longs
     values: pa.Array
-    signs: Longs
+    counts: Longs
+
+    def take(self, rows: Longs) -> Counts:
+        return Counts(self.groups[rows], self.values.take(pa.array(rows)), self.counts[rows])
+
+
+@dataclass(frozen=True)
+class Change:
+    """The net change of counts in an epoch: ``counts`` more than ``before``."""
+
+    net: Counts
+    before: Longs
+
+    @property
+    def crossings(self) -> Counts:
+        """The values that groups have gained (1) or lost (-1)."""
+        found = Counts(self.net.groups, self.net.values, np.sign(self.before + self.net.counts) - np.sign(self.before))
+        return found.take(np.flatnonzero(found.counts))
 
 
 class Multiset:
-    """The values of one expression. NULL is not among them."""
+    """The values of each group, which are never NULL."""
 
     def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, int]) -> None:
         self._backend, self._sid, self._name = backend, backend.sid(descriptor.name), descriptor.name
         self._type, self._counts = descriptor.key_type, Codec(descriptor.value_type)
         backend.record("map", self._name, descriptor.value_type, descriptor.key_type, definition=descriptor.definition)
         self._log = ChangeLog()
-        self._keys: KeySet | None = None
         self._groups: Longs = np.empty(0, np.int64)  # of the log's entries
 
-    def update(self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None) -> Crossings:
-        """Add rows, or take them back where the weight is negative. ``groups``: of each row, by its index in ``keys``."""
-        self._keys, self._log, self._groups = keys, ChangeLog(), np.empty(0, np.int64)
-        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        groups, values = groups[present], canonical_column(values.take(pa.array(present)), self._type)
-        changes = np.ones(len(present), np.int64) if weights is None else weights[present]
-        if not len(present):
-            return Crossings(groups, values, changes)
-        order, codes = stable_order(codes_of([pa.array(groups), values]))
-        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-        firsts, changes = order[starts], np.add.reduceat(changes[order], starts)
-        groups, values = groups[firsts], values.take(pa.array(firsts))
-        names = keys.names(self._sid, groups, KeySet(values, self._type, 1).encoded)
+    def update(self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None) -> Change:
+        """Add values that are not NULL, or take them back where the weight is negative. ``groups``: of each, by its index in
+        ``keys``."""
+        net = self._net(groups, values, weights)
+        self._groups = net.groups
+        if not len(net.groups):
+            return Change(net, net.counts)
+        names = self._names(keys, net)
         raw = self._backend.store.get_many(names)
         before = np.zeros(len(names), np.int64)
         held = np.fromiter((each is not None for each in raw), bool, len(raw))
-        before[held] = self._counts.columns([each for each in raw if each is not None])[0].to_numpy(zero_copy_only=False)
-        after = before + changes
-        if (after < 0).any():
-            value = values[int(np.argmax(after < 0))].as_py()
-            raise JobFailed(f"operator {self._backend.uid!r}: value {value!r} is removed from a group that does not have it")
-        encoded = self._counts.encode_columns([pa.array(after)])
-        self._log.add(names, [data if count else None for data, count in zip(encoded, after.tolist(), strict=True)])
-        self._groups = groups
-        signs = np.sign(after) - np.sign(before)
-        crossed = np.flatnonzero(signs)
-        return Crossings(groups[crossed], values.take(pa.array(crossed)), signs[crossed])
+        before[held] = self._decoded([each for each in raw if each is not None])
+        self._put(names, net.values, before + net.counts)
+        return Change(net, before)
 
-    def of_group(self, group: int) -> pa.Array:
+    def replace(self, old: Sequence[bytes], keys: KeySet, groups: Longs, values: pa.Array, weights: Longs) -> Counts:
+        """Store these values in place of the entries with the names ``old``. Returns their net counts."""
+        net = self._net(groups, values, weights)
+        net = net.take(np.flatnonzero(net.counts))
+        self._log.delete(old)
+        self._put(self._names(keys, net), net.values, net.counts)
+        return net
+
+    def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> Counts:
+        values = _canonical(values, self._type)
+        counts = np.ones(len(values), np.int64) if weights is None else weights
+        if not len(values):
+            return Counts(groups, values, counts)
+        plain = KeySet(values, self._type, 1).encoded if pa.types.is_struct(values.type) else values
+        order, codes = stable_order(codes_of([pa.array(groups), plain]))
+        starts = np.flatnonzero(run_starts(codes))
+        firsts = order[starts]
+        return Counts(groups[firsts], values.take(pa.array(firsts)), np.add.reduceat(counts[order], starts))
+
+    def _names(self, keys: KeySet, of: Counts) -> list[bytes]:
+        return keys.names(self._sid, of.groups, KeySet(of.values, self._type, 1).encoded)
+
+    def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:
+        if (counts < 0).any():
+            value = values[int(np.argmax(counts < 0))].as_py()
+            raise JobFailed(f"operator {self._backend.uid!r}: value {value!r} is removed from a group that does not have it")
+        encoded = self._counts.encode_columns([pa.array(counts)])
+        self._log.add(names, [data if count else None for data, count in zip(encoded, counts.tolist(), strict=True)])
+
+    def _decoded(self, raw: Sequence[bytes]) -> Longs:
+        found: Longs = self._counts.columns(raw)[0].to_numpy(zero_copy_only=False)
+        return found
+
+    def of_group(self, keys: KeySet, group: int) -> pa.Array:
         """All values of a group, after ``update``."""
-        assert self._keys is not None
-        prefix = self._keys.names(self._sid, np.array([group]))[0]
+        prefix = keys.names(self._sid, np.array([group]))[0]
         found = {name for name, _ in self._backend.store.scan(prefix, prefix_stop(prefix))}
         for name, value in zip(self._log.keys, self._log.values, strict=True):
             if name.startswith(prefix):
                 (found.discard if value is None else found.add)(name)
         return decode_keys([name[len(prefix) :] for name in sorted(found)], self._type)
 
-    def drop(self, groups: npt.NDArray[np.bool_]) -> None:
-        """Remove all values of groups, by their indices in ``update``."""
-        assert self._keys is not None
+    def stored(self, keys: KeySet, groups: Longs) -> Counts:
+        """The stored values of these groups."""
+        store = self._backend.store
+        prefixes = keys.names(self._sid, groups)
+        ranges = {(prefix, prefix_stop(prefix)): group for prefix, group in zip(prefixes, groups.tolist(), strict=True)}
+        values, counts, of_group = [], [], []
+        for start, stop in store.occupied(list(ranges)):
+            group, cut = ranges[start, stop], len(start)
+            for name, count in store.scan(start, stop):
+                values.append(name[cut:])
+                counts.append(count)
+                of_group.append(group)
+        return Counts(np.array(of_group, np.int64), decode_keys(values, self._type), self._decoded(counts))
+
+    def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
+        """Remove all values of these groups, after ``update``."""
         kept = np.flatnonzero(~groups[self._groups]).tolist()
         self._log = ChangeLog([self._log.keys[i] for i in kept], [self._log.values[i] for i in kept])
-        self.remove(self._keys.names(self._sid, np.flatnonzero(groups)))
+        self.remove(keys.names(self._sid, np.flatnonzero(groups)))
 
     def remove(self, prefixes: list[bytes]) -> None:
         """Remove all stored values of groups, by their store keys without a value."""
@@ -105,11 +157,45 @@ class Multiset:
         self._log = ChangeLog()
 
 
-def of_distinct(accumulator: Accumulator, crossings: Crossings, multiset: Multiset, saved: pa.Array) -> pa.Array:
+def _canonical(values: pa.Array, of: TypeInformation) -> pa.Array:
+    if not isinstance(of, RecordType):
+        return canonical_column(values, of)
+    return column_of([canonical_column(part, field.type) for part, field in zip(values.flatten(), of.members, strict=True)], of)
+
+
+@dataclass(frozen=True)
+class StoredCounts:
+    """All entries of a state of values: their names in the store, keys, values and counts."""
+
+    names: list[bytes]
+    keys: pa.Array
+    values: pa.Array
+    counts: Longs
+
+
+def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation) -> StoredCounts:
+    """The entries of a state of values. ``of``: the values' saved type."""
+    found = stored_entries(backend, name)
+    parts = [decode_state_key(entry) for entry, _ in found]
+    counts = Codec(Types.LONG()).columns([count for _, count in found])[0].to_numpy(zero_copy_only=False)
+    keys, values = (
+        decode_keys([each.key for each in parts], backend.key_type),
+        decode_keys([each.namespace for each in parts], of),
+    )
+    return StoredCounts([entry for entry, _ in found], keys, values, counts)
+
+
+def stored_entries(backend: KeyedBackend, name: str) -> list[tuple[bytes, bytes]]:
+    """All entries of a state."""
+    ranges = in_groups(range(*backend.groups), sid_range(0, backend.sid(name)))
+    return [entry for start, stop in backend.store.occupied(ranges) for entry in backend.store.scan(start, stop)]
+
+
+def of_distinct(accumulator: Accumulator, crossings: Counts, multiset: Multiset, keys: KeySet, saved: pa.Array) -> pa.Array:
     """The accumulator of each group, from the values that it has gained and lost. ``saved``: null for a new group."""
     if accumulator.kind in ("min", "max"):
-        return _extremes(accumulator.kind, crossings, multiset, saved)
-    signed = crossings.signs
+        return _extremes(accumulator.kind, crossings, multiset, keys, saved)
+    signed = crossings.counts
     if accumulator.kind == "sum":
         signed = signed * crossings.values.to_numpy(zero_copy_only=False)
     after = saved.fill_null(0).to_numpy(zero_copy_only=False).copy()
@@ -117,9 +203,9 @@ def of_distinct(accumulator: Accumulator, crossings: Crossings, multiset: Multis
     return pa.array(after, accumulator.type.arrow_type)
 
 
-def _extremes(kind: Kind, crossings: Crossings, multiset: Multiset, saved: pa.Array) -> pa.Array:
+def _extremes(kind: Kind, crossings: Counts, multiset: Multiset, keys: KeySet, saved: pa.Array) -> pa.Array:
     """Gained values compete with the saved extreme. A group that has lost it looks at all its values."""
-    gained, lost = np.flatnonzero(crossings.signs > 0), np.flatnonzero(crossings.signs < 0)
+    gained, lost = np.flatnonzero(crossings.counts > 0), np.flatnonzero(crossings.counts < 0)
     found = better(kind, saved, _by_group(kind, crossings, gained, saved))
     groups = crossings.groups[lost]
     was_extreme = pc.equal(crossings.values.take(pa.array(lost)), saved.take(pa.array(groups))).fill_null(False)
@@ -127,13 +213,13 @@ def _extremes(kind: Kind, crossings: Crossings, multiset: Multiset, saved: pa.Ar
     if not len(groups):
         return found
     of_all = pc.min if kind == "min" else pc.max
-    again = pa.array([of_all(multiset.of_group(group)).as_py() for group in groups.tolist()], saved.type)
+    again = pa.array([of_all(multiset.of_group(keys, group)).as_py() for group in groups.tolist()], saved.type)
     at = np.arange(len(saved))
     at[groups] = len(saved) + np.arange(len(groups))
     return pa.concat_arrays([found, again]).take(pa.array(at))
 
 
-def _by_group(kind: Kind, crossings: Crossings, rows: Longs, like: pa.Array) -> pa.Array:
+def _by_group(kind: Kind, crossings: Counts, rows: Longs, like: pa.Array) -> pa.Array:
     """The extreme of each group's values at these rows, null for groups without."""
     table = pa.table({"group": crossings.groups[rows], "value": crossings.values.take(pa.array(rows))})
     found = table.group_by("group", use_threads=False).aggregate([("value", kind)])

@@ -81,7 +81,7 @@ class WindowAggregate(GroupOperator):
         self._write(update, ~ended)
         self._columns.collect(self._log)
         for multiset in self._multisets.values():
-            multiset.drop(ended)
+            multiset.drop(update.keys, ended)
             multiset.collect(self._log)
         rows = pa.array(np.flatnonzero(ended))
         after = {name: column.take(rows) for name, column in update.after.state.items()}

@@ -63,9 +63,10 @@ class Handle(Protocol):
 def check_known(record: StateInfo, known: StateInfo | None) -> None:
     """Refuse to open restored state with types that would read its stored bytes differently.
 
-    The restore has converted declared state, so this concerns state that functions request at run time.
+    The restore has converted declared state, so this concerns state that functions request at run time. Queries convert their
+    state themselves, in their first epoch.
     """
-    if known is None:
+    if known is None or record.definition is not None:
         return
     for part, old, new in (
         ("kind", known.kind, record.kind),

@@ -1,0 +1,270 @@
+"""Joins: keep the rows of both sides by key, and emit the changes of the result, net for each epoch.
+
+If the query has changed since its state was saved, the first epoch computes the old and the new result over all stored rows,
+emits the difference, and writes the rows as the new query needs them. As in GROUP BY, the commit of that epoch also replaces the
+definition that the state carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.functions import MapStateDescriptor
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.changes import WEIGHT, consolidated, weights_of, with_schema, with_weights
+from forkpoint.relational.definition import JoinDefinition, View, narrower, side_filter, stored_join
+from forkpoint.relational.evaluation import evaluate_all, true_rows
+from forkpoint.relational.expressions import Call, all_of, conjuncts_of
+from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
+from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
+from forkpoint.relational.operators.pairs import Rows, changes
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT
+from forkpoint.relational.types import BOOLEAN
+from forkpoint.relational.types import Field as Column
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet
+from forkpoint.runtime.columnar.leaves import column_of
+from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, empty_batch, spread
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types.information import Field
+from forkpoint.types.kinds.records import RecordType
+
+SIDES = (LEFT, RIGHT)
+ROW = "row"
+"""The column of stored rows without columns of their own."""
+
+
+def row_type_of(columns: Sequence[Column]) -> RecordType:
+    """The type of the stored rows of one side."""
+    fields = [Field(each.name, each.type.stream_type) for each in columns] or [Field(ROW, Types.BOOLEAN())]
+    return RecordType("row", "Row", tuple(fields))
+
+
+def state_name(side: str) -> str:
+    return side.rstrip(".")
+
+
+def descriptor_of(definition: JoinDefinition, side: str) -> MapStateDescriptor[Any, int]:
+    """The state of one side: how often each row is there."""
+    found: MapStateDescriptor[Any, int] = MapStateDescriptor(state_name(side), row_type_of(definition.kept(side)), Types.LONG())
+    found.definition = definition.to_json(side)
+    return found
+
+
+@dataclass(frozen=True)
+class JoinSpec(KeyedSpec):
+    """Each input has the columns of the key, those that are kept of its side, by their names, and weights if rows are also
+    removed. ``updating``: whether the result has weights."""
+
+    kind = "join"
+
+    definition: JoinDefinition
+    updating: bool
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState.of(descriptor_of(self.definition, side)) for side in SIDES]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> JoinOperator:
+        return JoinOperator(info, state.keyed, self)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a running join. ``input``: the type of its input. ``saved``: the type of its rows when the state was saved."""
+
+    name: str
+    input: TypeInformation
+    rows: Multiset
+    saved: TypeInformation
+
+
+Changes = tuple[pa.RecordBatch, Longs, Longs]
+"""Rows of the result, the weight of each, and the index of its key."""
+
+
+class JoinOperator(KeyedOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: JoinSpec) -> None:
+        super().__init__(info, backend)
+        self._definition, self._updating = spec.definition, spec.updating
+        self._before: JoinDefinition | None = None
+        self._sides = []
+        for ordinal, name in enumerate(SIDES):
+            descriptor = descriptor_of(spec.definition, name)
+            known, saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
+            if known is not None and known.definition != descriptor.definition:
+                self._before, saved = stored_join(known.definition), from_description(known.namespace_type)
+            of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
+            assert of is not None
+            self._sides.append(Side(name, of, Multiset(backend, descriptor), saved))
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        tables = [columns_of(batch, side.input) for batch, side in zip(inputs, self._sides, strict=True)]
+        if self._before is not None and epoch.restored:
+            return Outputs(self._changed(tables, self._before, epoch))
+        if not any(table.num_rows for table in tables):
+            return Outputs(empty_batch(self._type))
+        keys, owners = self._grouped([self._key_columns(table) for table in tables])
+        added = []
+        for side, table, of in zip(self._sides, tables, owners, strict=True):
+            values = stored_form(self._definition, side.name, table)
+            change = side.rows.update(keys, of, values, weights_of(table)).net
+            added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
+        touched = [np.unique(rows.groups[rows.groups >= 0]) for rows in added]
+        looked_at = touched[::-1] if self._definition.join.kind == "inner" else [np.union1d(*touched)] * 2
+        before = [
+            rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
+            for side, which in zip(self._sides, looked_at, strict=True)
+        ]
+        found = self._result(self._definition, before, added)
+        if self._updating:
+            found = consolidated(*found)
+        return Outputs(self._emitted(found, lambda at: _last_of_keys(inputs, owners, at)))
+
+    def _key_columns(self, table: pa.RecordBatch) -> list[pa.Array]:
+        return key_columns(table, len(self._definition.key_names), self._backend.key_type)
+
+    def _grouped(self, parts: Sequence[list[pa.Array]]) -> tuple[KeySet, list[Longs]]:
+        """The distinct keys of several tables, and the index of the key of each row."""
+        columns = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
+        grouped = GroupedRows.of(columns, self._key, self._backend.max_parallelism)
+        owners = np.empty(len(grouped.order), np.int64)
+        owners[grouped.order] = np.repeat(np.arange(len(grouped.keys.column)), np.diff(grouped.starts))
+        return grouped.keys, np.split(owners, np.cumsum([len(columns[0]) for columns in parts])[:-1])
+
+    def _result(self, definition: JoinDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Changes:
+        table, weights, owners = changes(definition, before, added)
+        rows = true_rows(definition.view.condition, table)
+        if rows is not None:
+            table, weights, owners = table.take(pa.array(rows)), weights[rows], owners[rows]
+        names = [item.name for item in definition.view.items]
+        return pa.RecordBatch.from_arrays(evaluate_all(definition.view.items, table), names=names), weights, owners
+
+    # -- the first epoch of a changed query
+
+    def _changed(self, tables: list[pa.RecordBatch], before: JoinDefinition, epoch: Epoch) -> Batch:
+        """The difference between the new result, with the epoch's rows, and the old one."""
+        stored = [stored_counts(self._backend, state_name(side.name), side.saved) for side in self._sides]
+        if not any(len(each.names) for each in stored) and not any(table.num_rows for table in tables):
+            return empty_batch(self._type)
+        of_stored = [self._key_parts(each.keys) for each in stored]
+        keys, owners = self._grouped([*of_stored, *map(self._key_columns, tables)])
+        old, kept, added = [], [], []
+        for ordinal, (side, each, table) in enumerate(zip(self._sides, stored, tables, strict=True)):
+            of_table, values = owners[2 + ordinal], stored_form(self._definition, side.name, table)
+            weights = np.ones(table.num_rows, np.int64) if (given := weights_of(table)) is None else given
+            old.append(rows_of(before, side.name, Counts(owners[ordinal], each.values, each.counts), keys.column))
+            kept.append(_still_kept(before, self._definition, side.name, old[ordinal]))
+            side.rows.replace(
+                each.names,
+                keys,
+                np.concatenate([kept[ordinal].owners, of_table]),
+                pa.concat_arrays([stored_form(self._definition, side.name, kept[ordinal].columns), values]),
+                np.concatenate([kept[ordinal].weights, weights]),
+            )
+            added.append(rows_of(self._definition, side.name, Counts(of_table, values, weights), keys.column))
+        if not self._updating and {before.join.kind, self._definition.join.kind} == {"inner"}:
+            found = self._gained(before, kept, added)
+        else:
+            found = self._difference(before, old, kept, added)
+            rows = np.flatnonzero(self._updating | (found[1] > 0))
+            found = found[0].take(pa.array(rows)), found[1][rows], found[2][rows]
+        size = int(np.abs(found[1]).sum())
+        first = 2 * epoch.window.before + 1  # before the epoch's elements
+        return self._emitted(found, lambda _: (np.full(size, first), np.zeros(size, np.int64), np.arange(size), None))
+
+    def _difference(self, before: JoinDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Changes:
+        """The new result, with the epoch's rows, without the old one."""
+        assert self._type is not None
+        schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
+        new = [one.with_columns_of(other).followed_by(other) for one, other in zip(kept, added, strict=True)]
+        shown, was_shown = self._result(self._definition, _none(new), new), self._result(before, _none(old), old)
+        changes = (
+            pa.concat_batches([with_schema(part[0], schema) for part in (was_shown, shown)]),
+            np.concatenate([-was_shown[1], shown[1]]),
+            np.concatenate([was_shown[2], shown[2]]),
+        )
+        # Rows with other columns than before are emitted again, whatever their values.
+        return consolidated(*changes) if was_shown[0].schema == shown[0].schema else changes
+
+    def _gained(self, before: JoinDefinition, kept: list[Rows], added: list[Rows]) -> Changes:
+        """What a result that only adds rows has gained. What was emitted stays, even if the new query has no such rows."""
+        was_shown = all_of((*conjuncts_of(before.join.condition), *conjuncts_of(before.view.condition)))
+        definition, rows = self._definition, [one.with_columns_of(other) for one, other in zip(kept, added, strict=True)]
+        parts = [self._result(definition, rows, added)]
+        if was_shown is not None:
+            unseen = Call("NOT", (Call("IS TRUE", (was_shown,), BOOLEAN),), BOOLEAN)
+            view = View(all_of((unseen, *conjuncts_of(definition.view.condition))), definition.view.items)
+            parts.append(self._result(JoinDefinition(definition.join, view), _none(kept), kept))
+        table = pa.concat_batches([part[0] for part in parts])
+        return table, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+
+    def _key_parts(self, keys: pa.Array) -> list[pa.Array]:
+        return parts_of_keys(keys, len(self._definition.key_names)) or [keys]
+
+    def _emitted(self, changes: Changes, coordinates: Callable[[Longs], Coordinates]) -> Batch:
+        """One element for each row and change. ``coordinates``: of elements, by the index of their key."""
+        table, weights, owners = changes
+        rows = np.repeat(np.arange(len(weights)), np.abs(weights))
+        if not len(rows):
+            return empty_batch(self._type)
+        assert self._type is not None
+        table = with_weights(table.take(pa.array(rows)), np.sign(weights[rows]) if self._updating else None)
+        table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
+        return DerivedBatch(len(rows), lambda: coordinates(owners[rows]), table=table, type=self._type)
+
+    def changes(self) -> ChangeLog:
+        log = ChangeLog()
+        for side in self._sides:
+            side.rows.collect(log)
+        return log
+
+
+def rows_of(definition: JoinDefinition, side: str, counts: Counts, keys: pa.Array) -> Rows:
+    """Stored rows with their columns, of which some are parts of the key."""
+    parts = parts_of_keys(keys, len(definition.key_names))
+    null = np.zeros(len(keys), bool)
+    for part in parts:
+        null |= part.is_null().to_numpy(zero_copy_only=False)
+    owners = pa.array(counts.groups)
+    columns = dict(zip((field.name for field in definition.kept(side)), counts.values.flatten(), strict=False))
+    columns |= {name: parts[at].take(owners) for name, at in definition.in_key(side).items()}
+    table = pa.RecordBatch.from_pydict({**columns, PRESENT: pa.repeat(pa.scalar(True), len(owners))})
+    return Rows(table, counts.groups, np.where(null[counts.groups], -1, counts.groups), counts.counts)
+
+
+def stored_form(definition: JoinDefinition, side: str, table: pa.RecordBatch) -> pa.Array:
+    """Rows as values of the state."""
+    names = [field.name for field in definition.kept(side)]
+    columns = [table.column(name) for name in names] or [pa.repeat(pa.scalar(True), table.num_rows)]
+    return column_of(columns, row_type_of(definition.kept(side)))
+
+
+def _none(sides: Sequence[Rows]) -> list[Rows]:
+    return [rows.take(np.zeros(0, np.int64)) for rows in sides]
+
+
+def _still_kept(old: JoinDefinition, new: JoinDefinition, side: str, rows: Rows) -> Rows:
+    """The stored rows that the new query keeps."""
+    added = narrower(side_filter(old.join, side), side_filter(new.join, side))
+    found = None if added is None else true_rows(added, rows.columns)
+    return rows if found is None else rows.take(found)
+
+
+def _last_of_keys(inputs: Sequence[Batch], owners: Sequence[Longs], at: Longs) -> Coordinates:
+    """The coordinates of the last row of each of these keys."""
+    parts = [batch.coordinates(np.arange(batch.size)) for batch in inputs]
+    positions = np.concatenate([spread(part[0], len(part[2])) for part in parts])
+    splits = np.concatenate([spread(part[1], len(part[2])) for part in parts])
+    sequence = np.concatenate([part[2] for part in parts])
+    last = np.zeros(1 + max(int(each.max(initial=0)) for each in owners), np.int64)
+    last[np.concatenate(owners)] = np.arange(len(sequence))
+    rows = last[at]
+    return positions[rows], splits[rows], sequence[rows], None

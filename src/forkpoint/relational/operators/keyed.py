@@ -1,0 +1,51 @@
+"""The keys of operators: expressions that are the first columns of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.relational.types import SqlType
+from forkpoint.types import TypeInformation, Types
+from forkpoint.types.information import Field
+from forkpoint.types.keys import canonical_column
+from forkpoint.types.kinds.records import RecordType
+
+
+def key_by(columns: Sequence[str], names: Sequence[str], types: Sequence[SqlType]) -> KeyBy:
+    """The key of a stream whose first columns are the key's parts: the part itself, a row of several, or a constant.
+
+    ``names``: of the parts, in state.
+    """
+    parts = [of.stream_type for of in types] or [Types.BYTE()]
+    of = parts[0] if len(parts) == 1 else RecordType("row", "Row", tuple(map(Field, names, parts)))
+    return KeyBy(_FirstFields(len(names)), of, tuple(columns), len(names) < 2)
+
+
+@dataclass(frozen=True)
+class _FirstFields:
+    """Selects the key of a row that begins with it."""
+
+    count: int
+
+    def __call__(self, element: Any) -> Any:
+        if self.count == 1:
+            return element[0]
+        return tuple(element)[: self.count] if self.count else 0
+
+
+def key_columns(table: pa.RecordBatch, count: int, of: TypeInformation) -> list[pa.Array]:
+    """The first ``count`` columns, those of the key, in canonical form; without any, the constant. ``of``: the key's type."""
+    if not count:
+        return [pa.repeat(pa.scalar(0, of.arrow_type), table.num_rows)]
+    parts = of.children if count > 1 else (of,)
+    return [canonical_column(column, part) for column, part in zip(table.columns[:count], parts, strict=True)]
+
+
+def parts_of_keys(keys: pa.Array, count: int) -> list[pa.Array]:
+    """The ``count`` columns of keys that are one array."""
+    return [] if not count else list(keys.flatten()) if count > 1 else [keys]

@@ -1,0 +1,81 @@
+"""Binds joins: tables in FROM become one plan, and one scope with the columns of all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from forkpoint.relational.expressions import Expression, all_of
+from forkpoint.relational.plan import LEFT, RIGHT, Join, JoinKind, Plan
+from forkpoint.sql.errors import SqlError
+from forkpoint.sql.expressions import Binder
+from forkpoint.sql.scopes import Relation, Scope
+
+_KINDS: dict[str, JoinKind] = {
+    **dict.fromkeys(("", "INNER", "CROSS"), "inner"),
+    **dict.fromkeys(("LEFT", "LEFT OUTER"), "left"),
+    **dict.fromkeys(("RIGHT", "RIGHT OUTER"), "right"),
+    **dict.fromkeys(("FULL", "FULL OUTER"), "full"),
+    "LEFT SEMI": "semi",
+    "LEFT ANTI": "anti",
+}
+
+
+def join(
+    node: Any, left: tuple[Plan, Scope], right: tuple[Plan, Relation], offset: int, error: Callable[[Any, str], SqlError]
+) -> tuple[Plan, Scope]:
+    """The join of what stands before a JOIN and of the table after it. ``offset``: of the query in its source."""
+    kind = _KINDS.get(f"{node.side} {node.kind}".strip().upper())
+    if kind is None or (node.method and str(node.method).upper() != "NATURAL"):
+        raise error(node, f"{' '.join(filter(None, (node.method, node.side, node.kind)))} JOIN is not supported yet")
+    (left_plan, scope), (right_plan, relation) = left, right
+    if relation.alias and any(each.alias == relation.alias for each in scope.relations):
+        raise error(node.this, f"FROM has two tables {relation.alias!r}; give one another name: {relation.alias} AS …")
+    inputs = Scope(scope.source, (*scope.on_side(LEFT).relations, relation.on_side(RIGHT)), scope.on_side(LEFT).merged)
+    binder = Binder(inputs, offset, None, "in ON")
+    names = [part.name for part in node.args.get("using") or ()]
+    if node.method:
+        names = [name for each in scope.relations for name in each.columns if name in relation.columns]
+    if names:
+        pairs = {name: _pair(name, scope, relation, binder, node) for name in dict.fromkeys(names)}
+        equal = tuple(binder.call("=", node, list(pair)) for pair in pairs.values())
+        plan = Join(left_plan, right_plan, kind, all_of(equal))
+    else:
+        on = node.args.get("on")
+        if on is None and str(node.kind).upper() != "CROSS" and _has_word(node, scope, offset):
+            raise error(node, f"{kind.upper()} JOIN needs ON or USING; for all pairs, write CROSS JOIN")
+        pairs, plan = {}, Join(left_plan, right_plan, kind, None if on is None else binder.condition(on, "ON"))
+    return plan, _result(plan, scope, relation, pairs, binder, node)
+
+
+def _has_word(node: Any, scope: Scope, offset: int) -> bool:
+    """Whether a join is written with JOIN, not with a comma."""
+    starts = [part.meta["start"] for part in node.this.walk() if "start" in part.meta]
+    before = scope.source.text[offset : offset + min(starts, default=0)]
+    return re.search(r"\bJOIN[\s(]*$", before, re.IGNORECASE) is not None
+
+
+def _pair(name: str, scope: Scope, relation: Relation, binder: Binder, node: Any) -> tuple[Expression, Expression]:
+    """The columns that USING compares."""
+    at = binder.at(node)
+    one = scope.on_side(LEFT).column(name, "", at)
+    other = Scope(scope.source, (relation.on_side(RIGHT),)).column(name, "", at)
+    return one, other
+
+
+def _result(
+    plan: Join, scope: Scope, relation: Relation, pairs: dict[str, tuple[Expression, Expression]], binder: Binder, node: Any
+) -> Scope:
+    """The columns of the join. Those in USING are the left ones; the right ones in a right join, and in a full join whichever
+    is there."""
+    left = scope.on_side(LEFT, nullable=plan.pads(LEFT))
+    if plan.kind in ("semi", "anti"):
+        return left
+    right = relation.on_side(RIGHT, nullable=plan.pads(RIGHT))
+    merged = dict(left.merged)
+    for name, (one, other) in pairs.items():
+        one, other = left.column(name, "", 0), right.columns[name]
+        merged[name] = {"right": other, "full": binder.call("COALESCE", node, [one, other])}.get(plan.kind, one)
+    return replace(left, relations=(*left.relations, right), merged=merged)

@@ -1,0 +1,120 @@
+"""A query with joins is changed again and again: each version goes on from the rows of both sides, and has its own answer.
+
+Kinds of joins, conditions, columns and filters change; the process dies before and after the commit of each difference.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sql_results import Order, answered
+from test_sql_changes import ROWS, run
+
+import forkpoint as fp
+from forkpoint.testing import ABORT, EOF, PAUSE
+
+KINDS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
+# Each part of a query, with the columns that it reads.
+COLUMNS = {"a.k": "", "a.g": "ag", "a.v + 1 AS v": "av", "b.v AS w": "bv", "b.k AS j": "", "COALESCE(b.x, -1) AS x": "bx"}
+ON = {"": "", "AND a.v < b.v": "avbv", "AND (b.x IS NOT NULL OR a.g = b.g)": "bxagbg"}
+WHERE = {"": "", "WHERE a.v IS NOT NULL OR b.v IS NULL": "avbv", "WHERE a.x < b.x OR b.k IS NULL": "axbx"}
+FILTERS = {"g > 0 OR g IS NULL": "agbg", "v IS NULL OR v > -500": "avbv", "v IS NULL OR v < 5": "avbv"}
+
+
+def reads(columns: str) -> set[str]:
+    return {columns[at : at + 2] for at in range(0, len(columns), 2)}
+
+
+def pick(rng: random.Random, parts: dict[str, str], saved: set[str]) -> str:
+    return rng.choice([part for part, columns in parts.items() if reads(columns) <= saved])
+
+
+def write(rng: random.Random, saved: set[str], filters: list[str]) -> tuple[str, set[str]]:
+    """A query over rows with these columns that pass these filters, and the columns that it reads."""
+    kind = rng.choice(KINDS)
+    possible = [item for item, columns in COLUMNS.items() if reads(columns) <= saved]
+    if kind in KINDS[4:]:
+        possible = [item for item in possible if item.startswith("a.")]
+    items, on = rng.sample(possible, rng.randrange(1, len(possible) + 1)), pick(rng, ON, saved)
+    where = "" if kind in KINDS[4:] else pick(rng, WHERE, saved)
+    passing = f" WHERE {' AND '.join(f'({each})' for each in filters)}" if filters else ""
+    left, right = (f"(SELECT * FROM orders{passing}) AS {name}" for name in "ab")
+    equal = rng.choice(["a.k = b.k", "b.k = a.k"])
+    query = f"SELECT {', '.join(items)} FROM {left} {kind} {right} ON {equal} {on} {where}"
+    return query, set().union(*map(reads, (*(COLUMNS[item] for item in items), ON[on], WHERE[where])))
+
+
+def names_of(query: str) -> list[str]:
+    items = query[len("SELECT ") : query.index(" FROM")]
+    return [part.split(" AS ")[-1].removeprefix("a.") for part in re.split(r", (?![^(]*\))", items)]
+
+
+def answer(query: str, rows: list[Order]) -> list[dict[str, Any]]:
+    return [dict(zip(names_of(query), row, strict=True)) for row in answered(query, rows).elements()]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**9))
+def test_each_version_of_a_join_has_its_own_answer(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
+    saved = {side + column for side in "ab" for column in "gvx"}
+    query = "SELECT a.k, a.g, a.v, a.x, b.g AS h, b.v AS w, b.x AS y FROM orders AS a FULL JOIN orders AS b ON a.k = b.k"
+    filters: list[str] = []
+    script: list[Any] = []
+    seen: list[Order] = []
+    before: list[dict[str, Any]] = []
+    for _ in range(5):
+        more = rng.choices(ROWS, k=rng.randrange(8))
+        cut = rng.randrange(len(more) + 1)
+        script = [*script, *rng.choice([[], [ABORT]]), *more[:cut], rng.choice([PAUSE, ABORT]), *more[cut:], PAUSE, EOF]
+        names = names_of(query)
+        # The second part has no rows, but makes a result that only adds rows one that also removes them.
+        nulls = ", ".join("NULL" for _ in names)
+        updating = f"{query} UNION ALL SELECT {nulls} FROM (SELECT COUNT(*) AS n FROM orders) AS none WHERE n < 0"
+        rows = Counter(tuple(row.get(name) for name in names) for row in before)
+        for change in run(updating, script, state, rng.choice([1, 3])):
+            rows[tuple(change[name] for name in names)] += change["$weight"]
+        seen += more
+        before = answer(query, seen)
+        assert +rows == Counter(tuple(row.values()) for row in before), query
+        assert min(rows.values(), default=0) >= 0, query
+        added = [each for each in FILTERS if each not in filters and reads(FILTERS[each]) <= saved]
+        filters += added[: rng.choice([0, 0, 1])]
+        query, saved = write(rng, saved, filters)
+
+
+FIRST = [Order("a", 1, 1, None), Order("a", 2, 5, None), Order("b", 1, 7, None), PAUSE]
+PAIRS = "SELECT a.v, b.v AS w FROM orders AS a JOIN orders AS b ON a.k = b.k"
+
+
+def test_a_result_that_only_adds_rows_gains_those_of_a_wider_condition_once(tmp_path: Path) -> None:
+    assert len(run(f"{PAIRS} AND a.v > b.v", [*FIRST, EOF], tmp_path)) == 1
+    wider = f"{PAIRS} AND a.v >= b.v"
+    more = [*FIRST, Order("b", 1, 8, None), PAUSE, EOF]
+    found = run(wider, more, tmp_path)
+    assert sorted((row["v"], row["w"]) for row in found) == [(1, 1), (5, 5), (7, 7), (8, 7), (8, 8)]
+    assert run(wider, more, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("SELECT a.v, b.x FROM orders AS a JOIN orders AS b ON a.k = b.k", "the saved rows of orders have no x"),
+        ("SELECT a.v FROM orders AS a JOIN orders AS b ON a.g = b.v", r"it was joined on k = k and would be joined on g = v"),
+        (
+            "SELECT a.v FROM orders AS a JOIN (SELECT k, v FROM orders GROUP BY k, v) AS b ON a.k = b.k",
+            "its rows came from orders",
+        ),
+    ],
+)
+def test_what_the_rows_of_a_join_do_not_have_is_refused(changed: str, message: str, tmp_path: Path) -> None:
+    run(PAIRS, [*FIRST, EOF], tmp_path)
+    with pytest.raises(fp.RestoreRefused, match=message):
+        run(changed, [*FIRST, EOF], tmp_path)
