@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from forkpoint.sql.statements import Query, parse
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE, Eof, LocalRun, TestSource, run_local
+from programs import ENVIRONMENT, Python
 
 DELAY_MS = 4000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -253,3 +256,52 @@ def test_windows_keep_nothing_once_they_have_ended(tmp_path: Path) -> None:
     groups = len({(k, start) for k, start, _ in open_ones})
     counts = {state.name: state.count for state in SavepointReader.find(tmp_path, "test").states}
     assert counts == {"groups": groups, "timers": groups, "values_v": len(open_ones)}
+
+
+FILE = """
+SET 'execution.engine' = 'local';
+CREATE TABLE clicks (page STRING, ms BIGINT, ts AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'source.monitor-interval' = '1 s');
+CREATE TABLE pages (page STRING, s TIMESTAMP(3), n BIGINT)
+WITH ('connector' = 'filesystem', 'path' = 'pages', 'format' = 'json');
+CREATE TABLE totals (s TIMESTAMP(3), n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'totals', 'format' = 'json');
+INSERT INTO pages SELECT page, TUMBLE_START(ts, INTERVAL '10' SECOND), COUNT(*)
+FROM clicks GROUP BY page, TUMBLE(ts, INTERVAL '10' SECOND);
+INSERT INTO totals SELECT window_start, COUNT(*) FROM
+TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end;
+"""
+
+
+def test_a_job_that_is_killed_in_an_open_window_counts_each_row_once(tmp_path: Path) -> None:
+    (tmp_path / "clicks.sql").write_text(FILE)
+    (tmp_path / "in").mkdir()
+
+    def write(name: str, seconds: range) -> None:
+        lines = [json.dumps({"page": f"/{n % 3}", "ms": n * 1000}) for n in seconds]
+        (tmp_path / f".{name}").write_text("\n".join(lines) + "\n")
+        (tmp_path / f".{name}").rename(tmp_path / "in" / name)
+
+    def written(table: str) -> list[dict[str, Any]]:
+        files = sorted((tmp_path / table).glob("part-*"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def run_until(windows: int) -> None:
+        with open(tmp_path / "log", "ab") as log:
+            arguments = ["-m", "forkpoint.cli", "sql", "-f", "clicks.sql"]
+            job = Python(arguments, cwd=tmp_path, env=ENVIRONMENT, stdout=log, stderr=log)
+        try:
+            while len(written("totals")) < windows or len(written("pages")) < 3 * windows:
+                assert job.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.05)
+        finally:
+            job.kill()
+            job.wait()
+
+    write("1.json", range(25))
+    run_until(2)
+    write("2.json", range(25, 52))
+    run_until(4)
+    assert sorted((row["s"], row["n"]) for row in written("totals")) == [(f"1970-01-01T00:00:{s}0", 10) for s in range(4)]
+    pages = Counter(f"/{n % 3}" for n in range(40))
+    assert sum(row["n"] for row in written("pages")) == 40
+    assert {page: sum(row["n"] for row in written("pages") if row["page"] == page) for page in pages} == pages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
@@ -40,14 +40,14 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
         case Scan(table=table, rowtime=None):
             return f"table {table!r} has no watermark; declare WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
         case Scan(table=table, rowtime=rowtime):
-            return f"the watermark of table {table!r} is for {rowtime}"
+            return f"the event time of table {table!r} is {rowtime}"
+        case Select(input=Scan(table=table, rowtime=rowtime), items=items) if rowtime is not None and rowtimes(plan):
+            return f"the event time of table {table!r} is {', '.join(sorted(rowtimes(plan)))}"
         case Select(items=items):
             of = unwrapped(next(item.of for item in items if item.name == name))
-            if isinstance(of, Column):
-                return why_not_rowtime(plan.input, of.name)
-            if isinstance(plan.input, Scan):
-                return why_not_rowtime(plan.input, name)
-            return f"{of} is computed from event time, or from something else; select the column itself"
+            if not isinstance(of, Column):
+                return "an expression computes it; select the column that is event time itself"
+            return why_not_rowtime(plan.input, of.name)
         case Aggregate() if is_windowed(plan):
             return "of a window's columns, only window_time is event time; add it to GROUP BY"
         case Aggregate():
@@ -59,4 +59,6 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             names = [each.schema[at].name for each in inputs]
             lost = next(i for i, each in enumerate(inputs) if names[i] not in rowtimes(each))
             return why_not_rowtime(inputs[lost], names[lost])
-    return "the query has lost it"
+        case Join():
+            return "joins lose event time"
+    raise AssertionError(plan)

@@ -12,7 +12,7 @@ from sqlglot import exp
 from forkpoint.relational.event_time import rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import Plan, Select, Window
+from forkpoint.relational.plan import Plan, Select, Window, plain_name
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.syntax import syntax_tree
@@ -177,7 +177,7 @@ def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:
 def window_of(data: Plan, time: Column, windows: Windows, error: Any) -> Window:
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
     if time.name not in rowtimes(data):
-        raise error(f"column {time.name!r} is no event time: {why_not_rowtime(data, time.name)}")
+        raise error(f"column {plain_name(time.name)!r} is not event time: {why_not_rowtime(data, time.name)}")
     below = data
     while isinstance(below, Select):
         below = below.input
@@ -235,7 +235,7 @@ def _arguments(call: Node, function: str, binder: Binder) -> tuple[Column, Windo
         raise binder.error(call, f"{function} in GROUP BY takes the event time and {count} interval{'s' * (count - 1)}")
     column = binder.bind(time)
     if not isinstance(column, Column):
-        raise binder.error(time, f"{column} is no event time; joins lose it")
+        raise binder.error(time, f"{column} is not event time: joins lose it")
     step, *_, size = (_interval_ms(binder, node) for node in (intervals if count == 2 else intervals * 2))
     return column, _windows(function, size, step, binder, call)
 

@@ -173,7 +173,10 @@ def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
     """The query's columns as the table's: by position, converted as INSERT does."""
     source = statement.query.source
     fields = {each.name: each for each in table.schema}
+    computed = set() if table.reading is None else {item.name for item in table.reading.columns} - fields.keys()
     for column in statement.columns:
+        if column in computed:
+            raise source.error(statement.at, f"column {column!r} of table {table.name!r} is computed: it cannot be written")
         if column not in fields:
             raise source.error(statement.at, f"table {table.name!r} has no column {column!r}; {did_you_mean(column, fields)}")
     targets = statement.columns or tuple(fields)
