@@ -18,9 +18,10 @@ from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.statements import TYPES, unknown_type
 from forkpoint.sql.times import TIME_CALLS, bind_time
-from forkpoint.sql.tokens import CALL
+from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 
 if TYPE_CHECKING:
+    from forkpoint.sql.over import Overs
     from forkpoint.sql.subqueries import Values
 
     Node = Any
@@ -57,7 +58,7 @@ _CHANGING = {
 }
 """Their values differ each time: after a failure, an epoch would not be the same again."""
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
-CALLED = frozenset((_NAMED | _CHANGING) - _KEYWORDS)
+CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
 _AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
@@ -67,7 +68,8 @@ _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected 
 @dataclass
 class Binder:
     """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with
-    ``clause``, the name of that place. ``offset``: of the query in its source."""
+    ``clause``, the name of that place. ``offset``: of the query in its source. ``calls``: what calls mean in this query, by their
+    text."""
 
     scope: Scope
     offset: int
@@ -75,6 +77,8 @@ class Binder:
     clause: str = "here"
     offsets: dict[str, int] = field(default_factory=dict)
     values: Values | None = None
+    overs: Overs | None = None
+    calls: Mapping[str, Expression] = field(default_factory=dict)
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
@@ -114,6 +118,12 @@ class Binder:
                 return self.call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
+            case exp.Window():
+                if self.overs is None:
+                    raise self.error(node, f"OVER is not allowed {self.clause}; select from a subquery with it")
+                return self.overs.column(node, self)
+            case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
+                raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Filter() | exp.AggFunc():
                 return self._aggregate(node)
             case exp.Interval():
@@ -218,7 +228,11 @@ class Binder:
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
     def _function(self, node: Node) -> Expression:
+        if self.calls and node.sql() in self.calls:
+            return self.calls[node.sql()]
         name, arguments = self._called(node)
+        if name in WINDOW_CALLS:
+            raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
             raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)
@@ -261,13 +275,21 @@ class Binder:
     # -- aggregates
 
     def _aggregate(self, node: Node) -> Expression:
+        inner = Binder(self.scope, self.offset, None, "inside an aggregate")
+        found = self.aggregate_call(node, inner)
+        if self.aggregates is None:
+            raise self.error(node, f"an aggregate ({found.function}) is not allowed {self.clause}")
+        self.aggregates[str(found)] = found
+        return Column(str(found), found.type)
+
+    def aggregate_call(self, node: Node, inner: Binder) -> AggregateCall:
+        """The call of an aggregate. ``inner``: binds its argument."""
         call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
         name = _AGGREGATES.get(type(call))
         if name is None:
-            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
-        if self.aggregates is None:
-            raise self.error(call, f"an aggregate ({name}) is not allowed {self.clause}")
-        inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
+            known = ", ".join(AGGREGATES)
+            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {known}")
+        of = call.this
         distinct = isinstance(of, exp.Distinct)
         if distinct:
             if len(of.expressions) > 1:
@@ -282,9 +304,7 @@ class Binder:
         found = AGGREGATES[name](None if argument is None else argument.type)
         if isinstance(found, str):
             raise self.error(call, f"{name} {found}")
-        aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
-        self.aggregates[str(aggregate)] = aggregate
-        return Column(str(aggregate), found)
+        return AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
 
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)
