@@ -62,6 +62,12 @@ QUERIES = [
     "GROUP BY k) AS b ON a.k = b.k WHERE b.n IS NULL OR b.n < 3",
     # What is computed from a row that is missing is NULL, whatever it would be for a row of NULLs.
     "SELECT a.k, c.y FROM orders AS a LEFT JOIN (SELECT k, COALESCE(v, -1) AS y FROM orders WHERE g = 0) AS c ON a.k = c.k",
+    "SELECT k, v FROM orders WHERE g NOT IN (SELECT v FROM orders WHERE x > 0) AND v NOT IN (SELECT g FROM orders WHERE g > 0)",
+    "SELECT k, v FROM orders AS a WHERE v = (SELECT MAX(v) FROM orders AS b WHERE b.k = a.k) AND g IN (SELECT g FROM orders "
+    "WHERE x > 0) AND NOT EXISTS (SELECT 1 FROM orders AS c WHERE c.k = a.k AND c.v > a.v + 100)",
+    "SELECT k, (SELECT MAX(v) FROM orders) AS m, (SELECT COUNT(*) FROM orders AS b WHERE b.g = a.v) AS n FROM orders AS a",
+    "SELECT g, SUM(v) FROM orders GROUP BY g HAVING SUM(v) > (SELECT SUM(v) FROM orders WHERE g = 1)",
+    "(SELECT k, g FROM orders INTERSECT SELECT k, v FROM orders) EXCEPT SELECT k, g FROM orders WHERE x > 0",
     "SELECT a.k, COUNT(*), SUM(b.v) FROM orders AS a RIGHT JOIN orders AS b ON a.g = b.v AND b.x > 0 GROUP BY a.k",
 ]
 

@@ -21,6 +21,8 @@ from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 
 if TYPE_CHECKING:
+    from forkpoint.sql.subqueries import Values
+
     Node = Any
 
 _BINARY: Mapping[type, str] = {
@@ -59,6 +61,7 @@ CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
 _AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
+_SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
 
 
 @dataclass
@@ -73,6 +76,7 @@ class Binder:
     clause: str = "here"
     offsets: dict[str, int] = field(default_factory=dict)
     calls: Mapping[str, Expression] = field(default_factory=dict)
+    values: Values | None = None
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
@@ -100,7 +104,7 @@ class Binder:
                 return self._between(node)
             case exp.In():
                 if node.args.get("query") is not None or node.args.get("unnest") is not None:
-                    raise self.error(node, "IN with a subquery is not supported yet; list the values")
+                    raise self.error(node, _SUBQUERIES)
                 return self.call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
             case exp.Like() | exp.Escape():
                 return self._like(node)
@@ -123,8 +127,10 @@ class Binder:
             return self.call(_BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
         if isinstance(node, exp.Func):
             return self._function(node)
+        if isinstance(node, exp.Subquery) and self.values is not None:
+            return self.values.column(node, self.scope, self.error)
         if isinstance(node, exp.Subquery | exp.Exists):
-            raise self.error(node, "subqueries in expressions are not supported yet")
+            raise self.error(node, _SUBQUERIES)
         raise self.error(node, f"{node.sql()} is not supported yet")
 
     # -- leaves

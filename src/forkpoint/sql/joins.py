@@ -33,7 +33,8 @@ def join(
     (left_plan, scope), (right_plan, relation) = left, right
     if relation.alias and any(each.alias == relation.alias for each in scope.relations):
         raise error(node.this, f"FROM has two tables {relation.alias!r}; give one another name: {relation.alias} AS …")
-    inputs = Scope(scope.source, (*scope.on_side(LEFT).relations, relation.on_side(RIGHT)), scope.on_side(LEFT).merged)
+    before = scope.on_side(LEFT)
+    inputs = replace(before, relations=(*before.relations, relation.on_side(RIGHT)))
     binder = Binder(inputs, offset, None, "in ON")
     names = [part.name for part in node.args.get("using") or ()]
     if node.method:

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Call, Column, Expression, Item, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
 from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name, plain_name
-from forkpoint.relational.types import SqlType, common_type
+from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.joins import join
 from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import Query
+from forkpoint.sql.subqueries import (
+    HIDDEN,
+    VALUE,
+    Subquery,
+    Values,
+    asked,
+    conditions_of,
+    hidden,
+    hidden_columns,
+    reads_outer,
+    split_outer,
+)
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
 
@@ -42,63 +55,107 @@ class _QueryBinder:
         tables: Callable[[], list[str]],
         windows: Mapping[str, WindowCall],
         local: Mapping[str, Plan],
+        outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._windows = windows
+        self._windows, self._outer = windows, outer
 
     def bind(self, tree: Any) -> Plan:
+        return self.subquery(tree, None).plan
+
+    def subquery(self, tree: Any, outer: Scope | None) -> Subquery:
+        """A query, which may compare its rows with those of the outer scope."""
         if isinstance(tree, exp.Subquery):
-            return self.bind(tree.this)
-        if isinstance(tree, exp.SetOperation) and not isinstance(tree, exp.Union):
-            raise self.error(tree, f"{type(tree).__name__.upper()} is not supported yet")
-        if not isinstance(tree, exp.Select | exp.Union):
+            return self.subquery(tree.this, outer)
+        if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
-        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local)
+        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
-        return inner._union(tree) if isinstance(tree, exp.Union) else inner._select(tree)
+        return inner._select(tree) if isinstance(tree, exp.Select) else Subquery(inner._set_operation(tree))
 
-    def _union(self, tree: Any) -> Plan:
+    def _set_operation(self, tree: Any) -> Plan:
+        name = type(tree).__name__.upper()
         inputs = [self.bind(tree.this), self.bind(tree.expression)]
         first, second = (plan.schema for plan in inputs)
         if len(first) != len(second):
-            raise self.error(tree.expression, f"UNION of {len(first)} and {len(second)} columns")
+            raise self.error(tree.expression, f"{name} of {len(first)} and {len(second)} columns")
         types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
         for one, other, of in zip(first, second, types, strict=True):
             if of is None:
-                problem = f"UNION of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
+                problem = f"{name} of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
                 raise self.error(tree.expression, problem)
-        plan: Plan = Union(tuple(_as_types(each, types) for each in inputs))
-        if tree.args.get("distinct"):
-            plan = Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
-        return plan
+        left, right = (_as_types(each, types) for each in inputs)
+        if not isinstance(tree, exp.Union):
+            if not tree.args.get("distinct"):
+                raise self.error(tree.expression, f"{name} ALL is not supported yet")
+            return _in_both(left, right) if isinstance(tree, exp.Intersect) else _in_first_only(left, right)
+        plan: Plan = Union((left, right))
+        return _distinct(plan) if tree.args.get("distinct") else plan
 
-    def _select(self, tree: Any) -> Plan:
+    def _select(self, tree: Any) -> Subquery:
         below, scope = self._from(tree)
-        below, calls = grouped_window(tree, below, Binder(scope, self._offset))
-        where = tree.args.get("where")
-        plain = Binder(scope, self._offset, None, "in WHERE")
-        condition = None if where is None else plain.condition(where.this, "WHERE")
-        if condition is not None:
-            below = Select(below, condition, tuple(Item(field.name, Column(field.name, field.type)) for field in below.schema))
+        below, windowed = grouped_window(tree, below, Binder(scope, self._offset))
+        values = Values(self.subquery, {})
+        below, outer = self._where(tree, below, scope, values)
         aggregates: dict[str, AggregateCall] = {}
-        binder = Binder(scope, self._offset, aggregates, calls=calls)
+        binder = Binder(scope, self._offset, aggregates, calls=windowed, values=values)
         items = self._items(tree, binder, scope)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
         group = tree.args.get("group")
+        calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
-            keys = self._keys(group, scope, calls)
+            keys = self._keys(group, scope, windowed)
+            compared, outer = self._outer_keys(tree, outer)
+            keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
             grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
+            items += tuple(Item(name, Column(key_name(of), of.type)) for name, of in compared.items())
             shown = None if shown is None else grouped.over_groups(shown)
-            plan: Plan = Select(Aggregate(below, keys, tuple(aggregates.values())), shown, items)
+            if values.compares((shown, *(item.of for item in items))):
+                raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
+            below = Aggregate(below, keys, tuple(aggregates.values()))
+            calls = below.calls if group is None else ()
         else:
-            plan = Select(below, None, items)
+            items += tuple(Item(HIDDEN + name, column) for name, column in hidden_columns(outer).items())
+            outer = tuple(map(hidden, outer))
+        if any(reads_outer(of) for of in (*(item.of for item in items), *([] if shown is None else [shown]))):
+            raise self.error(tree, "the outer query's columns can be compared in WHERE of the subquery only")
+        plan, (shown, *of) = values.joined(below, [shown, *(item.of for item in items)])
+        plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
-            keys = tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema)
-            plan = Aggregate(plan, keys, ())
-        return plan
+            plan = _distinct(plan)
+        return Subquery(plan, outer, calls, items[0].of)
+
+    def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:
+        """The rows that pass WHERE, and its conditions that also read the outer query."""
+        where = tree.args.get("where")
+        if where is None:
+            return below, ()
+        binder = Binder(scope, self._offset, None, "in WHERE", values=values)
+        asking, plain = conditions_of(where.this)
+        condition = all_of(tuple(binder.condition(node, "WHERE") for node in plain))
+        for node in asking:
+            below = asked(node, below, scope, self.subquery, self._offset, self.error)
+        condition, outer = split_outer(condition)
+        schema: list[Expression | None] = [Column(field.name, field.type) for field in below.schema]
+        plan, (condition, *columns) = values.joined(below, [condition, *schema])
+        pairs = zip(below.schema, columns, strict=True)
+        return Select(plan, condition, tuple(Item(field.name, of) for field, of in pairs if of is not None)), outer
+
+    def _outer_keys(self, tree: Any, outer: tuple[Expression, ...]) -> tuple[dict[str, Expression], tuple[Expression, ...]]:
+        """What the rows of groups have in common with a row of the outer query, by hidden names, and the equations."""
+        keys: dict[str, Expression] = {}
+        found = []
+        for each in outer:
+            own = [a for a in each.arguments if not reads_outer(a)] if isinstance(each, Call) and each.function == "=" else []
+            if not isinstance(each, Call) or len(own) != 1:
+                raise self.error(tree, "a subquery with aggregates can be compared with the outer query by = only")
+            name = HIDDEN + str(own[0])
+            keys[name] = own[0]
+            found.append(replace(each, arguments=tuple(Column(name, a.type) if a is own[0] else a for a in each.arguments)))
+        return keys, tuple(found)
 
     # -- FROM
 
@@ -107,7 +164,7 @@ class _QueryBinder:
         if source is None:
             raise self.error(tree, "a query without FROM is not supported yet")
         plan, relation = self._relation(source.this)
-        scope = Scope(self._source, (relation,))
+        scope = Scope(self._source, (relation,), outer=self._outer)
         for node in tree.args.get("joins") or ():
             plan, scope = join(node, (plan, scope), self._relation(node.this), self._offset, self.error)
         return plan, scope
@@ -174,6 +231,40 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     return Select(plan, None, tuple(items))
 
 
+def _distinct(plan: Plan) -> Plan:
+    return Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
+
+
+_FIRST = Column("$first", BOOLEAN.with_null(False))
+_OF_FIRST = AggregateCall("COUNT", None, _FIRST, BIGINT.with_null(False))
+_OF_SECOND = AggregateCall("COUNT", None, Call("NOT", (_FIRST,), _FIRST.type), BIGINT.with_null(False))
+
+
+def _in_both(one: Plan, other: Plan) -> Plan:
+    return _counted(one, other, [_compared(">", _OF_FIRST), _compared(">", _OF_SECOND)])
+
+
+def _in_first_only(one: Plan, other: Plan) -> Plan:
+    return _counted(one, other, [_compared(">", _OF_FIRST), _compared("=", _OF_SECOND)])
+
+
+def _compared(function: str, call: AggregateCall) -> Expression:
+    return Call(function, (Column(str(call), call.type), Literal(0, call.type)), BOOLEAN.with_null(False))
+
+
+def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
+    """The distinct rows of two plans whose numbers in each of them fulfil conditions."""
+    columns = [Column(field.name, field.type) for field in one.schema]
+    inputs = []
+    for plan, first in ((one, True), (other, False)):
+        items = [Item(c.name, Column(f.name, f.type)) for c, f in zip(columns, plan.schema, strict=True)]
+        inputs.append(Select(plan, None, (*items, Item(_FIRST.name, Literal(first, _FIRST.type)))))
+    union = Union(tuple(inputs))
+    keys = tuple(Item(field.name, Column(field.name, field.type)) for field in union.schema[:-1])
+    counts = Aggregate(union, keys, (_OF_FIRST, _OF_SECOND))
+    return Select(counts, all_of(tuple(conditions)), keys)
+
+
 class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
@@ -189,7 +280,7 @@ class _Grouped:
         key = self._keys.get(str(expression))
         if key is not None:
             return Column(key.name, expression.type)
-        if isinstance(expression, Column) and expression.name not in self._aggregates:
+        if isinstance(expression, Column) and expression.name not in self._aggregates and not expression.name.startswith(VALUE):
             name = plain_name(expression.name)
             raise self._source.error(
                 self._offsets.get(expression.name, 0),

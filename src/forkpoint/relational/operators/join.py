@@ -117,8 +117,10 @@ class JoinOperator(KeyedOperator):
             values = stored_form(self._definition, side.name, table)
             change = side.rows.update(keys, of, values, weights_of(table)).net
             added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
-        touched = [np.unique(rows.groups[rows.groups >= 0]) for rows in added]
-        looked_at = touched[::-1] if self._definition.join.kind == "inner" else [np.union1d(*touched)] * 2
+        left, right = (np.unique(rows.groups[rows.groups >= 0]) for rows in added)
+        join, both = self._definition.join, np.union1d(left, right)
+        # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
+        looked_at = both if join.pads(LEFT) else right, left if join.kind == "inner" or join.kind == "right" else both
         before = [
             rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
             for side, which in zip(self._sides, looked_at, strict=True)

@@ -54,8 +54,8 @@ Pairs = tuple[Longs, Longs]
 def changes(definition: JoinDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> tuple[pa.RecordBatch, Longs, Longs]:
     """What becomes of a join as rows are added to its sides: its columns, the weight of each row, and the owner of each.
 
-    ``before``, ``added``: of the left and the right side. ``before`` has the rows of all keys in ``added`` that the kind of join
-    looks at: the other side's for an inner join, else those of both sides.
+    ``before``, ``added``: of the left and the right side. ``before`` has all rows with the keys of those that are added to the
+    other side; if rows of the other side are also shown without a pair, also those with the keys of rows added to this side.
     """
     join = definition.join
     left, right = (one.followed_by(other) for one, other in zip(before, added, strict=True))
