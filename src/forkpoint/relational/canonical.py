@@ -29,6 +29,9 @@ from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
     Join,
+    Order,
+    Over,
+    OverCall,
     Plan,
     Scan,
     Select,
@@ -62,6 +65,8 @@ def merged(plan: Plan) -> Plan:
             return Window(merged(plan.input), plan.time, plan.windows, plan.names)
         case Join(left, right, kind, condition, keys):
             return Join(merged(left), merged(right), kind, condition, keys)
+        case Over(below, partition, order, calls):
+            return Over(merged(below), partition, order, calls)
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -115,6 +120,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
         return _canonical_join(plan)
+    if isinstance(plan, Over):
+        return _canonical_over(plan)
     source, condition, found = filtered(plan)
     items = {str(of): of for of in found.values()}
     select = Select(source, condition, tuple(Item(text, items[text]) for text in sorted(items)))
@@ -180,6 +187,21 @@ def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
+
+
+def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
+    """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
+    below, columns = _condition_only(plan.input)
+    partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
+    order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
+    calls = {
+        plan.name_of(call): OverCall(call.function, tuple(through(a, columns) for a in call.arguments), call.type, call.frame)
+        for call in plan.calls
+    }
+    distinct = {str(call): call for call in calls.values()}
+    keys = tuple(partition[text] for text in sorted(partition))
+    found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
 
 
 def _canonical_union(plan: Union) -> Union:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
+from forkpoint.relational.expressions import Literal as Literal_
 from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
 
@@ -129,6 +130,58 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
         return self.kind in ("full", "right" if side == LEFT else "left")
 
 
+class Order(msgspec.Struct, frozen=True):
+    of: Expression
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        return f"{self.of} {'DESC' if self.descending else 'ASC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """The rows that an aggregate over a window reads: from ``before`` rows before the current one to ``after`` rows after it (None:
+    all). ``unit``: RANGE counts in what the rows are ordered by, intervals in microseconds, and includes rows of equal order."""
+
+    unit: Literal["ROWS", "RANGE"]
+    before: int | None
+    after: int | None
+
+    def __str__(self) -> str:
+        before, after = ("UNBOUNDED" if each is None else str(each) for each in (self.before, self.after))
+        return f"{self.unit} BETWEEN {before} PRECEDING AND {after} FOLLOWING"
+
+
+class OverCall(msgspec.Struct, frozen=True):
+    """A function of a row and of others of its partition. ``frame``: of an aggregate."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+    frame: Frame | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.function}({', '.join(map(str, self.arguments))})"
+        return text if self.frame is None else f"{text} {self.frame}"
+
+
+class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
+    """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``."""
+
+    input: Plan
+    partition: tuple[Expression, ...]
+    order: tuple[Order, ...]
+    calls: tuple[OverCall, ...]
+
+    def name_of(self, call: OverCall) -> str:
+        """The name of a call's column."""
+        return f"{call} OVER ({', '.join(map(str, self.partition))} ORDER BY {', '.join(map(str, self.order))})"
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *(Field(self.name_of(call), call.type) for call in self.calls))
+
+
 def sided(side: str, schema: Schema, *, nullable: bool) -> Schema:
     return tuple(Field(side + each.name, each.type.with_null(nullable or each.type.nullable)) for each in schema)
 
@@ -140,7 +193,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Window
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -164,7 +217,9 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
     return any(
-        (isinstance(node, Aggregate) and not is_windowed(node)) or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
+        isinstance(node, Over)
+        or (isinstance(node, Aggregate) and not is_windowed(node))
+        or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
         for node in nodes_of(plan)
     )
 
@@ -181,9 +236,16 @@ def keys_of(plan: Plan) -> list[Key]:
             return [frozenset(key.name for key in keys)]
         case Join():
             return _keys_of_join(plan)
+        case Over(below, partition, _, calls):
+            numbers = [plan.name_of(call) for call in calls if call.function == "ROW_NUMBER"]
+            columns = {column.name for column in partition if isinstance(column, Column)}
+            numbered = [frozenset({*columns, number}) for number in numbers if len(columns) == len(partition)]
+            return [*keys_of(below), *numbered]
     kept = ((item.name, unwrapped(item.of)) for item in reversed(plan.items))
     names = {of.name: name for name, of in kept if isinstance(of, Column)}
-    return [frozenset(names[name] for name in key) for key in keys_of(plan.input) if names.keys() >= key]
+    pinned = {name for part in conjuncts_of(plan.condition) for name in _pinned(part)}
+    found = [key - pinned for key in keys_of(plan.input)]
+    return [frozenset(names[name] for name in key) for key in found if names.keys() >= key]
 
 
 def _keys_of_join(join: Join) -> list[Key]:
@@ -197,6 +259,14 @@ def _keys_of_join(join: Join) -> list[Key]:
     found = left if one_right and not join.pads(LEFT) else []
     found = [*found, *(right if one_left and not join.pads(RIGHT) else [])]
     return found or [one | other for one in left for other in right]
+
+
+def _pinned(condition: Expression) -> Key:
+    """The column that a condition allows one value of."""
+    match condition:
+        case Call("=", (Column(name), Literal_()) | (Literal_(), Column(name))) | Call("<=", (Column(name), Literal_(value=1))):
+            return frozenset({name})
+    return frozenset()
 
 
 def _compared(condition: Expression) -> Key:

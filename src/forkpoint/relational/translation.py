@@ -8,28 +8,16 @@ from dataclasses import dataclass, field, replace
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.definition import GroupDefinition, JoinDefinition, View
+from forkpoint.relational.definition import GroupDefinition, View
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
-from forkpoint.relational.operators.join import JoinSpec
 from forkpoint.relational.operators.keyed import key_by
+from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
-from forkpoint.relational.plan import (
-    LEFT,
-    RIGHT,
-    Aggregate,
-    Join,
-    Plan,
-    Scan,
-    Select,
-    Union,
-    Window,
-    is_updating,
-    is_windowed,
-    nodes_of,
-)
+from forkpoint.relational.plan import Aggregate, Join, Over, Plan, Scan, Select, Union, Window, is_updating, is_windowed, nodes_of
+from forkpoint.relational.row_definition import RowsDefinition
 from forkpoint.relational.types import Field, Schema, SqlType
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
@@ -72,8 +60,8 @@ class Translator:
                 return edges
             kept = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
             return selected(edges, (None, kept), schema, weighted=True)
-        if isinstance(below, Join):
-            return (Edge(self._join(below, View(condition, items), schema, weighted=weighted)),)
+        if isinstance(below, Join | Over):
+            return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below.table)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted)
 
@@ -121,24 +109,25 @@ class Translator:
             uid=self._uid(_role(definition)),
         )
 
-    def _join(self, join: Join, view: View, schema: Schema, *, weighted: bool) -> Transformation:
-        definition = JoinDefinition(join, view)
+    def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
+        definition = RowsDefinition(node, view)
         names, edges = definition.key_names, []
-        for ordinal, (side, below) in enumerate(((LEFT, join.left), (RIGHT, join.right))):
-            keys = tuple(Item(f"key {name}", pair[ordinal]) for name, pair in zip(names, join.keys, strict=True))
+        for ordinal, side in enumerate(definition.sides):
+            keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
             kept = tuple(Item(field.name, Column(field.name, field.type)) for field in definition.kept(side))
             items = (*keys, *kept) or (_ROW,)
             fields = tuple(Field(item.name, item.of.type.with_null()) for item in items)
             key = key_by([item.name for item in keys], names, definition.key_types)
-            edges += [replace(e, partitioning=key, ordinal=ordinal) for e in self._select(below, None, items, fields)]
-        tables = "-".join(dict.fromkeys(node.table for node in nodes_of(join) if isinstance(node, Scan)))
-        return Transformation(
-            JoinSpec(definition, weighted or is_updating(join)),
-            f"{join.kind} join",
-            tuple(edges),
-            row_type(schema, updating=weighted or is_updating(join)),
-            uid=self._uid(f"join-{tables}"),
-        )
+            upstream = self._select(definition.input(side), None, items, fields)
+            edges += [replace(edge, partitioning=key, ordinal=ordinal) for edge in upstream]
+        updating = weighted or is_updating(node)
+        if isinstance(node, Join):
+            tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
+            name, role = f"{node.kind} join", "-".join(("join", *tables))
+        else:
+            name, role = f"over {', '.join(names)}", "-".join(("over", *names))
+        spec = KeyedRowsSpec(definition, updating)
+        return Transformation(spec, name, tuple(edges), row_type(schema, updating=updating), uid=self._uid(role))
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)

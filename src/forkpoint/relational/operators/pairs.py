@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.relational.changes import Longs
-from forkpoint.relational.definition import JoinDefinition
 from forkpoint.relational.evaluation import true_rows
-from forkpoint.relational.plan import LEFT, RIGHT
+from forkpoint.relational.plan import LEFT, RIGHT, Join
 
 Bools = npt.NDArray[np.bool_]
 
@@ -51,19 +50,18 @@ class Joined:
 Pairs = tuple[Longs, Longs]
 
 
-def changes(definition: JoinDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> tuple[pa.RecordBatch, Longs, Longs]:
+def joined(join: Join, before: Sequence[Rows], added: Sequence[Rows]) -> tuple[pa.RecordBatch, Longs, Longs]:
     """What becomes of a join as rows are added to its sides: its columns, the weight of each row, and the owner of each.
 
     ``before``, ``added``: of the left and the right side. ``before`` has all rows with the keys of those that are added to the
     other side; if rows of the other side are also shown without a pair, also those with the keys of rows added to this side.
     """
-    join = definition.join
     left, right = (one.followed_by(other) for one, other in zip(before, added, strict=True))
     new = [np.arange(len(rows.weights)) >= len(old.weights) for rows, old in zip((left, right), before, strict=True)]
     counts_pairs = join.condition is not None and join.kind != "inner"
     pairs = None
     if counts_pairs or join.kind not in ("semi", "anti"):
-        pairs = _where(definition, left, right, _pairs(left, right, None if counts_pairs else new))
+        pairs = _where(join, left, right, _pairs(left, right, None if counts_pairs else new))
     parts = []
     if join.kind not in ("semi", "anti") and pairs is not None:
         rows = np.flatnonzero(new[0][pairs[0]] | new[1][pairs[1]])
@@ -78,7 +76,7 @@ def changes(definition: JoinDefinition, before: Sequence[Rows], added: Sequence[
         parts.append(Joined(np.full(len(alone[0]), -1), alone[0], alone[1]))
     found = Joined(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "weights")))
     owners = np.where(found.left >= 0, _taken(left.owners, found.left), _taken(right.owners, found.right))
-    return _table(definition, left, right, found.left, found.right), found.weights, owners
+    return _table(left, right, found.left, found.right), found.weights, owners
 
 
 def _alone(kind: str, one: Rows, other: Rows, new: Sequence[Bools], pairs: Pairs | None) -> Pairs:
@@ -119,12 +117,12 @@ def _equal(left: Longs, right: Longs) -> Pairs:
     return np.repeat(of_left, counts), order[np.repeat(first, counts) + within]
 
 
-def _where(definition: JoinDefinition, left: Rows, right: Rows, pairs: Pairs) -> Pairs:
+def _where(join: Join, left: Rows, right: Rows, pairs: Pairs) -> Pairs:
     """The pairs for which the join's condition is true."""
-    condition = definition.join.condition
+    condition = join.condition
     if condition is None or not len(pairs[0]):
         return pairs
-    rows = true_rows(condition, _table(definition, left, right, *pairs))
+    rows = true_rows(condition, _table(left, right, *pairs))
     return pairs if rows is None else (pairs[0][rows], pairs[1][rows])
 
 
@@ -145,7 +143,7 @@ def _counts(one: Rows, other: Rows, new: Bools, pairs: Pairs | None) -> tuple[Lo
     return found[0], found[1]
 
 
-def _table(definition: JoinDefinition, left: Rows, right: Rows, of_left: Longs, of_right: Longs) -> pa.RecordBatch:
+def _table(left: Rows, right: Rows, of_left: Longs, of_right: Longs) -> pa.RecordBatch:
     """The columns of pairs that the join reads, by name; NULL where a side has no row."""
     columns = {}
     for side, rows, at in ((LEFT, left, of_left), (RIGHT, right, of_right)):

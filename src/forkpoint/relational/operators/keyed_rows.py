@@ -1,4 +1,4 @@
-"""Joins: keep the rows of both sides by key, and emit the changes of the result, net for each epoch.
+"""Keeps rows by key, and emits the changes of what is computed from those of each key, net for each epoch: joins, and OVER.
 
 If the query has changed since its state was saved, the first epoch computes the old and the new result over all stored rows,
 emits the difference, and writes the rows as the new query needs them. As in GROUP BY, the commit of that epoch also replaces the
@@ -17,13 +17,15 @@ import pyarrow as pa
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import WEIGHT, consolidated, weights_of, with_schema, with_weights
-from forkpoint.relational.definition import JoinDefinition, View, narrower, side_filter, stored_join
+from forkpoint.relational.definition import View, split_filter
 from forkpoint.relational.evaluation import evaluate_all, true_rows
-from forkpoint.relational.expressions import Call, all_of, conjuncts_of
+from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
-from forkpoint.relational.operators.pairs import Rows, changes
-from forkpoint.relational.plan import LEFT, PRESENT, RIGHT
+from forkpoint.relational.operators.over import computed
+from forkpoint.relational.operators.pairs import Rows, joined
+from forkpoint.relational.plan import LEFT, PRESENT, Join, Over
+from forkpoint.relational.row_definition import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet
@@ -37,7 +39,6 @@ from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
-SIDES = (LEFT, RIGHT)
 ROW = "row"
 """The column of stored rows without columns of their own."""
 
@@ -49,10 +50,10 @@ def row_type_of(columns: Sequence[Column]) -> RecordType:
 
 
 def state_name(side: str) -> str:
-    return side.rstrip(".")
+    return side.rstrip(".") or "rows"
 
 
-def descriptor_of(definition: JoinDefinition, side: str) -> MapStateDescriptor[Any, int]:
+def descriptor_of(definition: RowsDefinition, side: str) -> MapStateDescriptor[Any, int]:
     """The state of one side: how often each row is there."""
     found: MapStateDescriptor[Any, int] = MapStateDescriptor(state_name(side), row_type_of(definition.kept(side)), Types.LONG())
     found.definition = definition.to_json(side)
@@ -60,25 +61,25 @@ def descriptor_of(definition: JoinDefinition, side: str) -> MapStateDescriptor[A
 
 
 @dataclass(frozen=True)
-class JoinSpec(KeyedSpec):
+class KeyedRowsSpec(KeyedSpec):
     """Each input has the columns of the key, those that are kept of its side, by their names, and weights if rows are also
     removed. ``updating``: whether the result has weights."""
 
-    kind = "join"
+    kind = "keyed_rows"
 
-    definition: JoinDefinition
+    definition: RowsDefinition
     updating: bool
 
     def states(self) -> list[DeclaredState]:
-        return [DeclaredState.of(descriptor_of(self.definition, side)) for side in SIDES]
+        return [DeclaredState.of(descriptor_of(self.definition, side)) for side in self.definition.sides]
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> JoinOperator:
-        return JoinOperator(info, state.keyed, self)
+    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedRows:
+        return KeyedRows(info, state.keyed, self)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a running join. ``input``: the type of its input. ``saved``: the type of its rows when the state was saved."""
+    """One side of a running operator. ``input``: the type of its input. ``saved``: the type of its rows when the state was saved."""
 
     name: str
     input: TypeInformation
@@ -90,17 +91,17 @@ Changes = tuple[pa.RecordBatch, Longs, Longs]
 """Rows of the result, the weight of each, and the index of its key."""
 
 
-class JoinOperator(KeyedOperator):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: JoinSpec) -> None:
+class KeyedRows(KeyedOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: KeyedRowsSpec) -> None:
         super().__init__(info, backend)
         self._definition, self._updating = spec.definition, spec.updating
-        self._before: JoinDefinition | None = None
+        self._before: RowsDefinition | None = None
         self._sides = []
-        for ordinal, name in enumerate(SIDES):
+        for ordinal, name in enumerate(spec.definition.sides):
             descriptor = descriptor_of(spec.definition, name)
             known, saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
             if known is not None and known.definition != descriptor.definition:
-                self._before, saved = stored_join(known.definition), from_description(known.namespace_type)
+                self._before, saved = stored_rows(known.definition), from_description(known.namespace_type)
             of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
             assert of is not None
             self._sides.append(Side(name, of, Multiset(backend, descriptor), saved))
@@ -117,10 +118,7 @@ class JoinOperator(KeyedOperator):
             values = stored_form(self._definition, side.name, table)
             change = side.rows.update(keys, of, values, weights_of(table)).net
             added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
-        left, right = (np.unique(rows.groups[rows.groups >= 0]) for rows in added)
-        join, both = self._definition.join, np.union1d(left, right)
-        # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
-        looked_at = both if join.pads(LEFT) else right, left if join.kind == "inner" or join.kind == "right" else both
+        looked_at = self._looked_at([np.unique(rows.groups[rows.groups >= 0]) for rows in added])
         before = [
             rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
             for side, which in zip(self._sides, looked_at, strict=True)
@@ -141,8 +139,20 @@ class JoinOperator(KeyedOperator):
         owners[grouped.order] = np.repeat(np.arange(len(grouped.keys.column)), np.diff(grouped.starts))
         return grouped.keys, np.split(owners, np.cumsum([len(columns[0]) for columns in parts])[:-1])
 
-    def _result(self, definition: JoinDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Changes:
-        table, weights, owners = changes(definition, before, added)
+    def _looked_at(self, touched: Sequence[Longs]) -> Sequence[Longs]:
+        """The keys of each side whose stored rows the result depends on, for those whose rows have changed."""
+        node = self._definition.node
+        if isinstance(node, Over):
+            return touched
+        (left, right), both = touched, np.union1d(*touched)
+        # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
+        return both if node.pads(LEFT) else right, left if node.kind in ("inner", "right") else both
+
+    def _result(self, definition: RowsDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Changes:
+        if isinstance(definition.node, Join):
+            table, weights, owners = joined(definition.node, before, added)
+        else:
+            table, weights, owners = computed(definition.node, before[0], added[0])
         rows = true_rows(definition.view.condition, table)
         if rows is not None:
             table, weights, owners = table.take(pa.array(rows)), weights[rows], owners[rows]
@@ -151,7 +161,7 @@ class JoinOperator(KeyedOperator):
 
     # -- the first epoch of a changed query
 
-    def _changed(self, tables: list[pa.RecordBatch], before: JoinDefinition, epoch: Epoch) -> Batch:
+    def _changed(self, tables: list[pa.RecordBatch], before: RowsDefinition, epoch: Epoch) -> Batch:
         """The difference between the new result, with the epoch's rows, and the old one."""
         stored = [stored_counts(self._backend, state_name(side.name), side.saved) for side in self._sides]
         if not any(len(each.names) for each in stored) and not any(table.num_rows for table in tables):
@@ -172,8 +182,10 @@ class JoinOperator(KeyedOperator):
                 np.concatenate([kept[ordinal].weights, weights]),
             )
             added.append(rows_of(self._definition, side.name, Counts(of_table, values, weights), keys.column))
-        if not self._updating and {before.join.kind, self._definition.join.kind} == {"inner"}:
-            found = self._gained(before, kept, added)
+        old_node, node = before.node, self._definition.node
+        if not self._updating and isinstance(old_node, Join) and isinstance(node, Join) and old_node.kind == node.kind == "inner":
+            was_shown = all_of((*conjuncts_of(old_node.condition), *conjuncts_of(before.view.condition)))
+            found = self._gained(was_shown, kept, added)
         else:
             found = self._difference(before, old, kept, added)
             rows = np.flatnonzero(self._updating | (found[1] > 0))
@@ -182,7 +194,7 @@ class JoinOperator(KeyedOperator):
         first = 2 * epoch.window.before + 1  # before the epoch's elements
         return self._emitted(found, lambda _: (np.full(size, first), np.zeros(size, np.int64), np.arange(size), None))
 
-    def _difference(self, before: JoinDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Changes:
+    def _difference(self, before: RowsDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Changes:
         """The new result, with the epoch's rows, without the old one."""
         assert self._type is not None
         schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
@@ -196,15 +208,15 @@ class JoinOperator(KeyedOperator):
         # Rows with other columns than before are emitted again, whatever their values.
         return consolidated(*changes) if was_shown[0].schema == shown[0].schema else changes
 
-    def _gained(self, before: JoinDefinition, kept: list[Rows], added: list[Rows]) -> Changes:
-        """What a result that only adds rows has gained. What was emitted stays, even if the new query has no such rows."""
-        was_shown = all_of((*conjuncts_of(before.join.condition), *conjuncts_of(before.view.condition)))
+    def _gained(self, was_shown: Expression | None, kept: list[Rows], added: list[Rows]) -> Changes:
+        """What an inner join that only adds rows has gained. What was emitted stays, even if the new query has no such rows.
+        ``was_shown``: the condition on the pairs that were emitted."""
         definition, rows = self._definition, [one.with_columns_of(other) for one, other in zip(kept, added, strict=True)]
         parts = [self._result(definition, rows, added)]
         if was_shown is not None:
             unseen = Call("NOT", (Call("IS TRUE", (was_shown,), BOOLEAN),), BOOLEAN)
             view = View(all_of((unseen, *conjuncts_of(definition.view.condition))), definition.view.items)
-            parts.append(self._result(JoinDefinition(definition.join, view), _none(kept), kept))
+            parts.append(self._result(RowsDefinition(definition.node, view), _none(kept), kept))
         table = pa.concat_batches([part[0] for part in parts])
         return table, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
 
@@ -229,7 +241,7 @@ class JoinOperator(KeyedOperator):
         return log
 
 
-def rows_of(definition: JoinDefinition, side: str, counts: Counts, keys: pa.Array) -> Rows:
+def rows_of(definition: RowsDefinition, side: str, counts: Counts, keys: pa.Array) -> Rows:
     """Stored rows with their columns, of which some are parts of the key."""
     parts = parts_of_keys(keys, len(definition.key_names))
     null = np.zeros(len(keys), bool)
@@ -242,7 +254,7 @@ def rows_of(definition: JoinDefinition, side: str, counts: Counts, keys: pa.Arra
     return Rows(table, counts.groups, np.where(null[counts.groups], -1, counts.groups), counts.counts)
 
 
-def stored_form(definition: JoinDefinition, side: str, table: pa.RecordBatch) -> pa.Array:
+def stored_form(definition: RowsDefinition, side: str, table: pa.RecordBatch) -> pa.Array:
     """Rows as values of the state."""
     names = [field.name for field in definition.kept(side)]
     columns = [table.column(name) for name in names] or [pa.repeat(pa.scalar(True), table.num_rows)]
@@ -253,9 +265,9 @@ def _none(sides: Sequence[Rows]) -> list[Rows]:
     return [rows.take(np.zeros(0, np.int64)) for rows in sides]
 
 
-def _still_kept(old: JoinDefinition, new: JoinDefinition, side: str, rows: Rows) -> Rows:
+def _still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Rows:
     """The stored rows that the new query keeps."""
-    added = narrower(side_filter(old.join, side), side_filter(new.join, side))
+    added = narrower(split_filter(old.input(side))[1], split_filter(new.input(side))[1])
     found = None if added is None else true_rows(added, rows.columns)
     return rows if found is None else rows.take(found)
 

@@ -1,0 +1,215 @@
+"""OVER: functions of a row and of the others of its partition; pure functions over columns.
+
+A partition with new or removed rows is computed again as a whole, and the difference is what has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.relational.aggregates import AGGREGATES, accumulated, needs, result
+from forkpoint.relational.changes import Longs, consolidated
+from forkpoint.relational.evaluation import evaluate
+from forkpoint.relational.operators.pairs import Rows
+from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall
+from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.segments import run_starts
+
+Changes = tuple[pa.RecordBatch, Longs, Longs]
+_AT_ONCE = 1 << 20  # rows of frames
+
+
+def computed(over: Over, before: Rows, added: Rows) -> Changes:
+    """What becomes of the result as rows are added to partitions: its columns, the weight of each row, and its partition.
+
+    ``before``: all rows of the partitions of ``added``.
+    """
+    old = _result(over, before.columns, before.weights, before.owners)
+    after = before.followed_by(added)
+    owner = "$owner"
+    net, weights, owners = consolidated(after.columns.append_column(owner, pa.array(after.owners)), after.weights, after.owners)
+    new = _result(over, net.drop_columns([owner]), weights, owners)
+    table = pa.concat_batches([old[0], new[0]])
+    return table, np.concatenate([-old[1], new[1]]), np.concatenate([old[2], new[2]])
+
+
+def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) -> Changes:
+    """The rows of whole partitions with the columns of the calls."""
+    rows = np.repeat(np.arange(len(owners)), weights)
+    partitions = Partitions.of(over.order, columns.take(pa.array(rows)), owners[rows])
+    table = partitions.table
+    for call in over.calls:
+        table = table.append_column(over.name_of(call), value(call, partitions))
+    return table, np.ones(len(rows), np.int64), partitions.owners
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Rows of partitions in their order. ``first``, ``end``: where each row's partition begins and ends. ``peers``: where the rows
+    of equal order begin. ``order``: what they are ordered by."""
+
+    table: pa.RecordBatch
+    owners: Longs
+    first: Longs
+    end: Longs
+    peers: Longs
+    order: Sequence[Order]
+
+    @staticmethod
+    def of(order: Sequence[Order], table: pa.RecordBatch, owners: Longs) -> Partitions:
+        """Rows of equal order are ordered by their values, so that the result does not depend on when they came."""
+        ranks = [_ranks(evaluate(each.of, table), each) for each in order]
+        ties = [codes for column in table.columns if len(codes := _ranks(column, None))]
+        rows = np.lexsort((*reversed(ties), *reversed(ranks), owners))
+        owners = owners[rows]
+        starts = run_starts(owners) if len(owners) else np.zeros(0, bool)
+        differ = starts.copy()
+        for rank in ranks:
+            differ |= run_starts(rank[rows]) if len(rows) else differ
+        bounds = np.append(np.flatnonzero(starts), len(rows))
+        of_row = np.cumsum(starts) - 1
+        begins = np.flatnonzero(differ)
+        return Partitions(
+            table.take(pa.array(rows)), owners, bounds[of_row], bounds[of_row + 1], begins[np.cumsum(differ) - 1], order
+        )
+
+
+def _ranks(column: pa.Array, order: Order | None) -> Longs:
+    """Numbers in the order of a column's values, equal for equal values."""
+    if not len(column) or pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_nested(column.type):
+        return codes_of([pa.array(list(map(repr, column.to_pylist())))])
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    first = order is None or order.nulls_first
+    kind = "descending" if order is not None and order.descending else "ascending"
+    found = pc.rank(column, sort_keys=kind, null_placement="at_start" if first else "at_end", tiebreaker="dense")
+    return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def value(call: OverCall, rows: Partitions) -> pa.Array:
+    """The value of a call for each row."""
+    if call.function in _NUMBERS:
+        return pa.array(_NUMBERS[call.function](rows), pa.int64()).cast(call.type.arrow_type)
+    if call.function in ("LAG", "LEAD"):
+        return _neighbour(call, rows)
+    return _aggregate(call, rows)
+
+
+def _row_number(rows: Partitions) -> Longs:
+    return np.arange(len(rows.owners)) - rows.first + 1
+
+
+def _rank(rows: Partitions) -> Longs:
+    return rows.peers - rows.first + 1
+
+
+def _dense_rank(rows: Partitions) -> Longs:
+    begins = np.arange(len(rows.owners)) == rows.peers
+    count = np.cumsum(begins)
+    return count - (count[rows.first] if len(count) else count) + 1
+
+
+_NUMBERS: Mapping[str, Callable[[Partitions], Longs]] = {"ROW_NUMBER": _row_number, "RANK": _rank, "DENSE_RANK": _dense_rank}
+
+
+def _neighbour(call: OverCall, rows: Partitions) -> pa.Array:
+    """The value of the row ``offset`` rows before (LAG) or after (LEAD) in the partition, else the default."""
+    of, *more = call.arguments
+    values = evaluate(of, rows.table).cast(call.type.arrow_type)
+    offset = evaluate(more[0], rows.table).fill_null(0).to_numpy(zero_copy_only=False) if more else 1
+    at = np.arange(len(rows.owners)) + (offset if call.function == "LEAD" else -offset)
+    inside = (at >= rows.first) & (at < rows.end)
+    found = values.take(pa.array(np.where(inside, at, 0), mask=~inside))
+    if len(more) < 2:
+        return found
+    return pc.if_else(pa.array(inside), found, evaluate(more[1], rows.table).cast(call.type.arrow_type))
+
+
+def _aggregate(call: OverCall, rows: Partitions) -> pa.Array:
+    """An aggregate over each row's frame."""
+    frame = call.frame
+    assert frame is not None
+    first, end = _bounds(frame, rows)
+    if frame.before is None and frame.after is None:  # one value for each partition
+        starts = np.unique(rows.first)
+        values = _of_frames(call, rows.table, starts, rows.end[starts])
+        return values.take(pa.array(np.searchsorted(starts, rows.first)))
+    parts, at, lengths = [], 0, np.cumsum(end - first)
+    while at < len(first):
+        done = int(lengths[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(lengths, done + _AT_ONCE, "right")))
+        parts.append(_of_frames(call, rows.table, first[at:stop], end[at:stop]))
+        at = stop
+    return pa.concat_arrays(parts) if parts else pa.array([], call.type.arrow_type)
+
+
+def _bounds(frame: Frame, rows: Partitions) -> tuple[Longs, Longs]:
+    """Where each row's frame begins and ends."""
+    here = np.arange(len(rows.owners))
+    if frame.unit == "ROWS":
+        first = rows.first if frame.before is None else np.maximum(here - frame.before, rows.first)
+        end = rows.end if frame.after is None else np.minimum(here + frame.after + 1, rows.end)
+        return first, np.maximum(end, first)
+    after_peers = _ends(rows)
+    first = rows.first if frame.before is None else rows.peers
+    end = rows.end if frame.after is None else after_peers
+    if frame.before:
+        first = _at_distance(rows, frame.before)
+    return first, end
+
+
+def _ends(rows: Partitions) -> Longs:
+    """Where the rows of equal order end."""
+    begins = np.append(np.unique(rows.peers), len(rows.owners))
+    found: Longs = begins[np.searchsorted(begins, rows.peers) + 1] if len(rows.owners) else rows.peers
+    return found
+
+
+def _at_distance(rows: Partitions, distance: int) -> Longs:
+    """The first row of the partition that is at most ``distance`` before each row, in what they are ordered by."""
+    (order,) = rows.order
+    column = evaluate(order.of, rows.table)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    values = -values if order.descending else values
+    found = rows.peers.copy()
+    for start in np.unique(rows.first).tolist():
+        rows_of = np.flatnonzero(known[start : rows.end[start]]) + start
+        found[rows_of] = rows_of[0] + np.searchsorted(values[rows_of], values[rows_of] - distance) if len(rows_of) else 0
+    return found
+
+
+def _of_frames(call: OverCall, table: pa.RecordBatch, first: Longs, end: Longs) -> pa.Array:
+    """An aggregate over the rows from ``first`` to ``end``, for each pair."""
+    lengths = end - first
+    rows = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(first, lengths)
+    of = AggregateCall(call.function, call.arguments[0] if call.arguments else None, None, call.type)
+    some = np.flatnonzero(lengths)
+    starts = np.append(np.cumsum(lengths)[some] - lengths[some], len(rows))
+    found = []
+    for accumulator in needs(of, updating=False):
+        none = pa.nulls(len(some), accumulator.type.arrow_type)
+        values = None if accumulator.input is None else evaluate(accumulator.input, table).take(pa.array(rows))
+        found.append(accumulated(accumulator, values, None, starts, none) if len(some) else none)
+    values = result(of, found)
+    if len(some) == len(lengths):
+        return values
+    at = np.full(len(lengths), -1)
+    at[some] = np.arange(len(some))
+    found_all = values.take(pa.array(at, mask=at < 0))
+    return found_all.fill_null(0) if call.function == "COUNT" else found_all
+
+
+FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *AGGREGATES)

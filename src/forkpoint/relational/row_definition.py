@@ -1,0 +1,123 @@
+"""The definition of stored rows: those of both sides of a join, or of the partitions of OVER, and what a changed query can make of
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from forkpoint.relational.aggregates import readable_name
+from forkpoint.relational.canonical import canonical
+from forkpoint.relational.definition import DIFFERENCE, REMEDY, View, described, read_stored, split_filter
+from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
+from forkpoint.relational.types import Field, SqlType
+
+
+class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
+    """``node``: in canonical form. ``view`` refers to its columns. Each of its inputs is a side: ``left.`` and ``right.`` of a join,
+    and "" of OVER; the names of its columns begin with that."""
+
+    node: Join | Over
+    view: View
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return (LEFT, RIGHT) if isinstance(self.node, Join) else ("",)
+
+    def input(self, side: str) -> Plan:
+        if isinstance(self.node, Over):
+            return self.node.input
+        return self.node.left if side == LEFT else self.node.right
+
+    def keys(self, side: str) -> tuple[Expression, ...]:
+        """The expressions over the columns of a side by which its rows are stored."""
+        if isinstance(self.node, Over):
+            return self.node.partition
+        return tuple(pair[side == RIGHT] for pair in self.node.keys)
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        """The columns of the sides that the node reads, by name, in the order of their names."""
+        node = self.node
+        if isinstance(node, Join):
+            produced, parts = set(), [] if node.condition is None else [node.condition]
+        else:
+            produced = {node.name_of(call) for call in node.calls}
+            parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
+        read = [column for expression in (*self.view.expressions, *parts) for column in columns_of(expression)]
+        return {column.name: column for column in sorted(read, key=lambda c: c.name) if column.name not in produced}
+
+    def columns_of_side(self, side: str) -> tuple[Field, ...]:
+        """The columns of a side's input that the node reads. All may be NULL, so that their types don't depend on what a changed
+        query knows about them."""
+        found = ((name.removeprefix(side), of) for name, of in self._columns.items() if name.startswith(side))
+        return tuple(Field(name, of.type.with_null()) for name, of in found if name != PRESENT)
+
+    def kept(self, side: str) -> tuple[Field, ...]:
+        """The columns of a side's stored rows: those that aren't part of its key."""
+        keys = self.in_key(side)
+        return tuple(field for field in self.columns_of_side(side) if field.name not in keys)
+
+    def in_key(self, side: str) -> dict[str, int]:
+        """The columns that are a part of the key, and which part."""
+        return {key.name: at for at, key in reversed([*enumerate(self.keys(side))]) if isinstance(key, Column)}
+
+    @cached_property
+    def key_types(self) -> tuple[SqlType, ...]:
+        return tuple(key.type.with_null() for key in self.keys(self.sides[0]))
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """Names of the keys, for columns of state."""
+        names = [readable_name(key) for key in self.keys(self.sides[0])]
+        return tuple(name if names.index(name) == at else f"{name}_{at}" for at, name in enumerate(names))
+
+    def to_json(self, side: str) -> Any:
+        """The definition of the state of one side."""
+        return {**msgspec.to_builtins(self), "side": side}
+
+
+def stored_rows(content: Any) -> RowsDefinition:
+    """A saved definition, in the canonical form of this release. Raises SavepointCorrupt."""
+    found = read_stored({name: part for name, part in content.items() if name != "side"}, RowsDefinition)
+    node = canonical(found.node)
+    assert isinstance(node, Join | Over)
+    return RowsDefinition(node, found.view)
+
+
+def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[str, str]:
+    """Why the stored rows of one side cannot serve the new query ("" if they can), and what the change does. They can be filtered
+    further, and lose columns; what is computed from them can be anything."""
+    if old.sides != new.sides:
+        return f"it belongs to another kind of query; {REMEDY}", ""
+    (before, old_filter), (after, new_filter) = (split_filter(each.input(side)) for each in (old, new))
+    if before != after:
+        return f"its rows came from {described(before)} and would come from {described(after)}; {REMEDY}", ""
+    if any(old.keys(each) != new.keys(each) for each in old.sides):
+        return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
+    added = narrower(old_filter, new_filter)
+    if added is None:
+        passed, passing = described(before, old_filter), described(after, new_filter)
+        return f"its rows came from {passed} and would come from {passing}, which are not among them; {REMEDY}", ""
+    saved = {field.name for field in old.columns_of_side(side)} | old.in_key(side).keys()
+    needed = {column.name for column in columns_of(added)} | {field.name for field in new.columns_of_side(side)}
+    if not needed <= saved:
+        return f"the saved rows of {described(before)} have no {', '.join(sorted(needed - saved))}; {REMEDY}", ""
+    return "", "" if old == new else DIFFERENCE
+
+
+def narrower(old: Expression | None, new: Expression | None) -> Expression | None:
+    """What a filter demands more than another one, TRUE for nothing; None if it does not imply the other one."""
+    before, after = conjuncts_of(old), conjuncts_of(new)
+    if not set(before) <= set(after):
+        return None
+    return all_of(tuple(part for part in after if part not in before)) or Literal(True, SqlType("BOOLEAN", nullable=False))
+
+
+def _keys(of: RowsDefinition) -> str:
+    parts: Sequence[Sequence[Expression]] = list(zip(*(of.keys(side) for side in of.sides), strict=True))
+    return " AND ".join(" = ".join(map(str, part)) for part in parts) or "nothing"
