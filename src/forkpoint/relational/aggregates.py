@@ -19,10 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
+from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
+from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
-from forkpoint.relational.types import BIGINT, SqlType
+from forkpoint.relational.sums import with_added
+from forkpoint.relational.types import BIGINT, DOUBLE, SqlType, decimal_type, digits_of
 
 Kind = Literal["count", "sum", "min", "max"]
 Longs = npt.NDArray[np.int64]
@@ -41,10 +44,22 @@ def _number(argument: SqlType | None) -> SqlType | str:
     return argument.with_null()
 
 
+def _sum(argument: SqlType | None) -> SqlType | str:
+    found = _number(argument)
+    return found if isinstance(found, str) or found.name != "DECIMAL" else decimal_type((MOST, digits_of(found)[1]))
+
+
+def _average(argument: SqlType | None) -> SqlType | str:
+    found = _sum(argument)
+    if isinstance(found, str) or found.name != "DECIMAL":
+        return found
+    return decimal_type(adjusted(*of_quotient(digits_of(found), OF_INTEGERS["BIGINT"])))
+
+
 AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
     "COUNT": lambda argument: _NEVER_NULL,
-    "SUM": _number,
-    "AVG": _number,
+    "SUM": _sum,
+    "AVG": _average,
     "MIN": _of_argument,
     "MAX": _of_argument,
 }
@@ -89,10 +104,15 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
     found = [_count(call)]
     if call.function in ("SUM", "AVG"):
         assert call.argument is not None
-        real = call.argument.type.name in ("FLOAT", "DOUBLE")
-        of = SqlType("DOUBLE" if real else "BIGINT", nullable=False)
-        found.append(_accumulator("sum", call, of, with_values=call.distinct))
+        found.append(_accumulator("sum", call, _total(call.argument.type).with_null(False), with_values=call.distinct))
     return found
+
+
+def _total(argument: SqlType) -> SqlType:
+    """The type in which numbers are added."""
+    if argument.name == "DECIMAL":
+        return decimal_type((MOST, digits_of(argument)[1]))
+    return DOUBLE if argument.name in ("FLOAT", "DOUBLE") else BIGINT
 
 
 def _count(call: AggregateCall) -> Accumulator:
@@ -135,8 +155,11 @@ def accumulated(
     if accumulator.kind in ("min", "max"):
         assert values is not None
         return _extreme(accumulator.kind, values, starts, saved)
-    before = saved.fill_null(0).to_numpy(zero_copy_only=False)
     ones = np.ones(size, np.int64) if weights is None else weights
+    if pa.types.is_decimal(saved.type):
+        assert values is not None
+        return decimal_sums(accumulator, saved, np.repeat(np.arange(len(saved)), np.diff(starts)), values, ones)
+    before = saved.fill_null(0).to_numpy(zero_copy_only=False)
     if accumulator.kind == "count":
         present = ones if values is None else ones * values.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(before + np.add.reduceat(present, starts[:-1]), pa.int64())
@@ -151,6 +174,14 @@ def accumulated(
     numbers = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     _check_bounds(accumulator, numbers, ones, starts, before)
     return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
+
+
+def decimal_sums(accumulator: Accumulator, saved: pa.Array, groups: Longs, values: pa.Array, weights: Longs) -> pa.Array:
+    """The sums of groups with these values added. Raises JobFailed if one has more than 38 digits."""
+    try:
+        return with_added(saved, groups, values, weights)
+    except pa.ArrowInvalid as error:
+        raise JobFailed(f"SUM({accumulator.input}) exceeds {accumulator.type.label}: {error}") from error
 
 
 def _check_bounds(accumulator: Accumulator, numbers: Longs, weights: Longs, starts: Longs, before: Longs) -> None:
@@ -187,7 +218,12 @@ def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
     count, total = found
     empty = pc.equal(count, 0)
     counted = pc.if_else(empty, 1, count)
-    number = total if call.function == "SUM" else pc.divide(total, counted.cast(total.type))
+    if call.function == "SUM":
+        number = total
+    elif pa.types.is_decimal(total.type):
+        number = OPERATORS["/"](total, counted)
+    else:
+        number = pc.divide(total, counted.cast(total.type))
     try:
         return pc.if_else(empty, pa.scalar(None, arrow), number.cast(arrow, safe=not pa.types.is_floating(arrow)))
     except pa.ArrowInvalid as error:

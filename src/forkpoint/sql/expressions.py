@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from forkpoint.relational.aggregates import AGGREGATES
+from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, SqlType
+from forkpoint.relational.types import BOOLEAN, SqlType, decimal_type
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
-from forkpoint.sql.statements import TYPES, unknown_type
 from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL
+from forkpoint.sql.types import named_type
 
 if TYPE_CHECKING:
     from forkpoint.sql.subqueries import Values
@@ -145,20 +146,24 @@ class Binder:
         text = str(node.this)
         if node.is_string:
             return Literal(text, SqlType("STRING", nullable=False))
-        if text.isdigit():
-            return self._integer(node, int(text))
+        return self._number(node, text)
+
+    def _number(self, node: Node, text: str) -> Expression:
+        """A literal: whole numbers are integers as far as they fit, others DECIMAL, with an exponent DOUBLE."""
         if "e" in text.lower():
             return Literal(float(text), SqlType("DOUBLE", nullable=False))
-        raise self.error(node, f"{text} is a DECIMAL, which is not supported yet; write {text}E0, a DOUBLE")
-
-    def _integer(self, node: Node, value: int) -> Expression:
-        if not -(2**63) <= value < 2**63:
-            raise self.error(node, f"{value} exceeds BIGINT")
-        return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        if not fraction and -(2**63) <= int(text.rstrip(".")) < 2**63:
+            value = int(text.rstrip("."))
+            return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
+        digits = len(whole + fraction), len(fraction)
+        if digits[0] > MOST:
+            raise self.error(node, f"{text} has more than {MOST} digits; write it with an exponent, as a DOUBLE")
+        return Literal(text.rstrip("."), decimal_type(digits, nullable=False))
 
     def _negated(self, node: Node) -> Expression:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string and node.this.this.isdigit():
-            return self._integer(node, -int(node.this.this))
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return self._number(node, f"-{node.this.this}")
         return self.call("NEGATE", node, [self.bind(node.this)])
 
     # -- forms
@@ -203,17 +208,16 @@ class Binder:
         name = str(node.to.this.name)
         if name == "USERDEFINED":  # sqlglot does not know BYTES
             name = str(node.to.args["kind"]).upper()
-        found = TYPES.get(name)
-        if found is None:
-            raise unknown_type(self.scope.source, self.at(node), name)
+        numbers = [int(part.name) for part in node.to.expressions if isinstance(part, exp.DataTypeParam)]
         failing_null = isinstance(node, exp.TryCast)
-        target = SqlType(found, value.type.nullable or failing_null)
+        found = named_type(self.scope.source, self.at(node), name, numbers)
+        target = found.with_null(value.type.nullable or failing_null)
         if not castable(value.type, target):
             raise self.error(node, f"cannot CAST {value.type.name} to {target.name}")
         literal = _time_literal(value, target)
         if literal is not None:
             return literal
-        if value.type.name == target.name:
+        if value.type.same_values(target):
             return value
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
@@ -256,7 +260,8 @@ class Binder:
             problem = check(literal.value) if isinstance(literal, Literal) and literal.value is not None else None
             if problem is not None:
                 raise self.error(node if nodes is None else nodes[position], f"{name}: {problem}")
-        return Call(name, tuple(arguments), found)
+        literals = [argument.value if isinstance(argument, Literal) else None for argument in arguments]
+        return Call(name, tuple(arguments), function.refined(found, literals))
 
     # -- aggregates
 

@@ -106,7 +106,7 @@ class _QueryBinder:
         types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
         for one, other, of in zip(first, second, types, strict=True):
             if of is None:
-                problem = f"{name} of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
+                problem = f"{name} of column {one.name!r}, {one.type.label}, and {other.name!r}, {other.type.label}; CAST one"
                 raise self.error(tree.expression, problem)
         left, right = (_as_types(each, types) for each in inputs)
         if not isinstance(tree, exp.Union):
@@ -244,7 +244,7 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     items = []
     for field, of in zip(plan.schema, types, strict=True):
         column: Expression = Column(field.name, field.type)
-        if of is not None and of.name != field.type.name:
+        if of is not None and not of.same_values(field.type):
             column = Call("CAST", (column,), of.with_null(field.type.nullable))
         items.append(Item(field.name, column))
     return Select(plan, None, tuple(items))

@@ -239,7 +239,8 @@ class GroupAggregate(KeyedOperator):
 
 def _filled(column: pa.Array) -> pa.Array:
     """An accumulator that only the old query needs: it must have a value, which nothing reads."""
-    return column.fill_null(0) if pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type) else column
+    numbers = pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)
+    return column.fill_null(0) if numbers and not pa.types.is_temporal(column.type) else column
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Bools:
