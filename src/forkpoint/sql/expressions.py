@@ -10,11 +10,12 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregates import AGGREGATES
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue, columns_of
+from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BOOLEAN, SqlType, decimal_type
+from forkpoint.sql.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.times import TIME_CALLS, bind_time
@@ -60,7 +61,6 @@ _CHANGING = {
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
 CALLED = frozenset((_NAMED | _CHANGING) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
-_AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
 _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
 
@@ -115,10 +115,10 @@ class Binder:
                 return self.call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
-            case exp.Filter() | exp.AggFunc():
-                return self._aggregate(node)
             case exp.Interval():
                 raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+        if is_aggregate(node):
+            return bind_aggregate(self, node)
         timed = bind_time(self, node)
         if timed is not None:
             return timed
@@ -263,33 +263,9 @@ class Binder:
         literals = [argument.value if isinstance(argument, Literal) else None for argument in arguments]
         return Call(name, tuple(arguments), function.refined(found, literals))
 
-    # -- aggregates
-
-    def _aggregate(self, node: Node) -> Expression:
-        call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
-        name = _AGGREGATES.get(type(call))
-        if name is None:
-            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
-        if self.aggregates is None:
-            raise self.error(call, f"an aggregate ({name}) is not allowed {self.clause}")
-        inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
-        distinct = isinstance(of, exp.Distinct)
-        if distinct:
-            if len(of.expressions) > 1:
-                raise self.error(call, f"{name}(DISTINCT …) takes one expression")
-            of = of.expressions[0]
-        if of is None:
-            raise self.error(call, f"{name} takes an argument")
-        argument = None if isinstance(of, exp.Star) else inner.bind(of)
-        if argument is None and name != "COUNT":
-            raise self.error(call, f"{name} takes a column, not *")
-        where = None if condition is None else inner.condition(condition, "FILTER")
-        found = AGGREGATES[name](None if argument is None else argument.type)
-        if isinstance(found, str):
-            raise self.error(call, f"{name} {found}")
-        aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
-        self.aggregates[str(aggregate)] = aggregate
-        return Column(str(aggregate), found)
+    def inside(self, function: str) -> Binder:
+        """The binder of an aggregate's arguments."""
+        return Binder(self.scope, self.offset, None, f"inside {function}")
 
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)

@@ -11,11 +11,13 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name, plain_name
+from forkpoint.relational.ordered import FUNCTIONS as ORDERED
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, is_updating, key_name, plain_name
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import CALLED, Binder
 from forkpoint.sql.grammar import refuse_unread_parts
+from forkpoint.sql.grouping import GROUPING, Keys
 from forkpoint.sql.joins import join
 from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import Query
@@ -120,23 +122,27 @@ class _QueryBinder:
         below, scope = self._from(tree)
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
+        group = tree.args.get("group")
+        own = Keys.bound(group, lambda node: self._key(node, scope), self.error)
+        if not own.plain:  # keys are NULL in other sets
+            scope = scope.on_side("", nullable=True)
         aggregates: dict[str, AggregateCall] = {}
         binder = Binder(scope, self._offset, aggregates, values=values)
         items = self._items(tree, binder, scope)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
-        group = tree.args.get("group")
         calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
-            keys = self._keys(group, scope)
+            keys, below = own.items(), own.expanded(below)
             compared, outer = self._outer_keys(tree, outer)
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
-            grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
+            grouped = _Grouped(self._source, own, keys, set(aggregates), binder.offsets)
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
             items += tuple(Item(name, Column(key_name(of), of.type)) for name, of in compared.items())
             shown = None if shown is None else grouped.over_groups(shown)
             if values.compares((shown, *(item.of for item in items))):
                 raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
+            self._check_order(below, aggregates, binder)
             below = Aggregate(below, keys, tuple(aggregates.values()))
             calls = below.calls if group is None else ()
         else:
@@ -149,6 +155,12 @@ class _QueryBinder:
         if tree.args.get("distinct") is not None:
             plan = _distinct(plan)
         return Subquery(plan, outer, calls, items[0].of)
+
+    def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
+        for text, call in aggregates.items():
+            if call.function in ORDERED and is_updating(below):
+                problem = f"{call.function} needs the order of rows, which a result that also changes rows does not have"
+                raise self._source.error(binder.offsets[text], problem)
 
     def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:
         """The rows that pass WHERE, and its conditions that also read the outer query."""
@@ -222,17 +234,11 @@ class _QueryBinder:
             items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
         return _distinct_names(items)
 
-    def _keys(self, group: Any, scope: Scope) -> tuple[Item, ...]:
-        if group is None:
-            return ()
-        keys: dict[str, Item] = {}
-        for node in group.expressions:
-            binder = Binder(scope, self._offset, None, "in GROUP BY")
-            found = binder.bind(node)
-            if not any(columns_of(found)):
-                raise self.error(node, f"GROUP BY {found} is a constant; name a column")
-            keys.setdefault(str(found), Item(key_name(found), found))
-        return tuple(keys.values())
+    def _key(self, node: Any, scope: Scope) -> Expression:
+        found = Binder(scope, self._offset, None, "in GROUP BY").bind(node)
+        if not any(columns_of(found)):
+            raise self.error(node, f"GROUP BY {found} is a constant; name a column")
+        return found
 
     def error(self, node: Any, problem: str) -> SqlError:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -287,18 +293,19 @@ def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
 class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
-    def __init__(self, source: Text, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
-        self._source, self._keys, self._aggregates, self._offsets = (
-            source,
-            {str(key.of): key for key in keys},
-            aggregates,
-            offsets,
-        )
+    def __init__(self, source: Text, own: Keys, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
+        self._source, self._own, self._aggregates, self._offsets = source, own, aggregates, offsets
+        self._keys = {key.name: Column(key.name, key.of.type) for key in keys}
 
     def over_groups(self, expression: Expression) -> Expression:
-        key = self._keys.get(str(expression))
+        key = self._keys.get(key_name(expression))
         if key is not None:
-            return Column(key.name, expression.type)
+            return key
+        if isinstance(expression, Call) and expression.function == GROUPING:
+            grouping = self._own.grouping(expression)
+            if grouping is None:
+                raise self._source.error(self._offsets[str(expression)], "GROUPING takes the keys of GROUP BY")
+            return grouping
         if isinstance(expression, Column) and expression.name not in self._aggregates and not expression.name.startswith(VALUE):
             name = plain_name(expression.name)
             raise self._source.error(

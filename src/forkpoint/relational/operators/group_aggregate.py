@@ -105,9 +105,10 @@ class GroupAggregate(KeyedOperator):
         self._columns = ValueColumns(backend, descriptor)
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
         self._changed = False
+        self._ordered = any(each.kind in ("first", "last", "list") for each in definition.accumulators)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
+        batch = inputs[0].in_order() if self._ordered else inputs[0]
         before = self._before if epoch.restored else None
         found = self._update(batch) if batch.size else None
         self._changed = found is not None
