@@ -35,10 +35,11 @@ class Text:
 
 def _without_secrets(line: str) -> str:
     """A line with stars, as many as signs, in place of options that may be secrets."""
-    return _OPTION.sub(lambda found: found[0] if _is_public(found[2]) else found[1] + "*" * len(found[3]), line)
+    return _OPTION.sub(lambda found: found[0] if is_public(found[2]) else found[1] + "*" * len(found[3]), line)
 
 
-def _is_public(option: str) -> bool:
+def is_public(option: str) -> bool:
+    """Whether the value of a table's option may be shown."""
     return option == "properties.bootstrap.servers" or not (is_secret(option) or option.startswith("properties."))
 
 

@@ -6,10 +6,11 @@ import os
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.sql.errors import SqlError, Text
-from forkpoint.sql.statements import Explain, Query, parse
-from forkpoint.table.environment import execute
-from forkpoint.table.explanation import explained
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Query
+from forkpoint.table.results import TableResult
 from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
 
 
 def run_script(content: bytes, path: str) -> None:
@@ -24,12 +25,10 @@ def run_script(content: bytes, path: str) -> None:
     session = Session(StreamExecutionEnvironment.get_execution_environment())
     session.name = os.path.splitext(os.path.basename(path))[0]
     for statement in parse(source):
-        match statement:
-            case Query():
-                raise source.error(statement.start, "a file runs as a job, so a query needs a target: INSERT INTO table SELECT …")
-            case Explain(query=query):
-                print(explained(session.plan(query)))
-            case _:
-                execute(session, statement, source)
+        if isinstance(statement, Query):
+            raise source.error(statement.start, "a file runs as a job, so a query needs a target: INSERT INTO table SELECT …")
+        answer = execute(session, statement, source)
+        if answer is not None:
+            TableResult(answer=answer).print()
     if session.inserted:
         session.env.execute(session.name)
