@@ -27,15 +27,15 @@ class Text:
         at = min(at, max(len(self.text) - 1, 0))
         start = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", start)
-        line = _without_secrets(self.text[start : len(self.text) if end < 0 else end])
+        line = without_secrets(self.text[start : len(self.text) if end < 0 else end])
         number, column = self.text.count("\n", 0, at) + 1, at - start + 1
         mark = "".join("\t" if sign == "\t" else " " for sign in line[: at - start])
         return SqlError(f"{self.name}, line {number}, column {column}: {problem}\n  {line}\n  {mark}^")
 
 
-def _without_secrets(line: str) -> str:
-    """A line with stars, as many as signs, in place of options that may be secrets."""
-    return _OPTION.sub(lambda found: found[0] if is_public(found[2]) else found[1] + "*" * len(found[3]), line)
+def without_secrets(text: str) -> str:
+    """A text with stars, as many as signs, in place of options that may be secrets."""
+    return _OPTION.sub(lambda found: found[0] if is_public(found[2]) else found[1] + "*" * len(found[3]), text)
 
 
 def is_public(option: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forkpoint.sql.alterations import AlterTable, AlterView, alteration
 from forkpoint.sql.catalog_statements import CatalogStatement, catalog_statement
-from forkpoint.sql.errors import Text
+from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.statements import (
     TABLE_NAME,
     CreateTable,
@@ -39,17 +39,37 @@ Statement = (
 )
 
 
+_SETS = (("EXECUTE", "STATEMENT", "SET"), ("BEGIN", "STATEMENT", "SET"))
+
+
 def parse(source: Text) -> Iterator[Statement]:
     """The statements of a script. Raises SqlError, with the position."""
+    return (statement for statement, _ in parse_with_text(source))
+
+
+def parse_with_text(source: Text) -> Iterator[tuple[Statement, str]]:
+    """The statements of a script, each with its text, without BEGIN and END of statement sets."""
     for tokens in statements_of(source):
-        if not tokens.take("BEGIN", "STATEMENT", "SET"):
-            tokens.take("EXECUTE", "STATEMENT", "SET")
+        if any(tokens.take(*words) for words in _SETS):
             tokens.take("BEGIN")
         if tokens.done or (tokens.take("END") and tokens.done):
             continue
+        start = tokens.offset
         found = _statement(source, tokens)
         tokens.finish()
-        yield found
+        yield found, source.text[start : tokens.end]
+
+
+def is_complete(text: str) -> bool:
+    """Whether a semicolon ends the text, and the statement set that it may begin."""
+    if not text.rstrip().endswith(";"):
+        return False
+    try:
+        statements = list(statements_of(Text(text)))
+    except SqlError:  # a quote is open
+        return False
+    begins = bool(statements) and any(statements[0].peek(*words) for words in _SETS)
+    return not begins or statements[-1].peek("END")
 
 
 def _statement(source: Text, tokens: Tokens) -> Statement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from forkpoint.relational.types import Field, Schema
@@ -79,14 +79,19 @@ def text_of(query: Query) -> str:
 
 def table_ddl(path: str, table: CreateTable) -> Answer:
     """The statement that creates a table, with stars in place of options that may be secrets."""
+    return text(create_table(path, replace(table, options={name: public(name, value) for name, value in table.options.items()})))
+
+
+def create_table(path: str, table: CreateTable) -> str:
+    """The statement that creates a table."""
     lines = [f"  {_quoted(name)} {_declared(column)}" for name, column in columns_of(table).items()]
     if table.watermark is not None:
         lines.append(f"  WATERMARK FOR {_quoted(table.watermark.column)} AS {text_of(table.watermark.of)}")
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({', '.join(map(_quoted, table.primary_key))}) NOT ENFORCED")
-    options = [f"  {literal(name)} = {literal(public(name, value))}" for name, value in sorted(table.options.items())]
+    options = [f"  {literal(name)} = {literal(value)}" for name, value in sorted(table.options.items())]
     body = ",\n".join(lines)
-    return text(f"CREATE TABLE {_quoted(path)} (\n{body}\n)\nWITH (\n{_joined(options)}\n)")
+    return f"CREATE TABLE {_quoted(path)} (\n{body}\n)\nWITH (\n{_joined(options)}\n)"
 
 
 def _declared(column: Field | ComputedColumn) -> str:

@@ -18,10 +18,7 @@ def run_script(content: bytes, path: str) -> None:
 
     SqlError for a statement that is not valid, before anything runs.
     """
-    try:
-        source = Text(content.decode("utf-8-sig"), os.path.basename(path))
-    except UnicodeDecodeError as error:
-        raise SqlError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    source = Text(script_text(content, path), os.path.basename(path))
     session = Session(StreamExecutionEnvironment.get_execution_environment())
     session.name = os.path.splitext(os.path.basename(path))[0]
     for statement in parse(source):
@@ -32,3 +29,11 @@ def run_script(content: bytes, path: str) -> None:
             TableResult(answer=answer).print()
     if session.inserted:
         session.env.execute(session.name)
+
+
+def script_text(content: bytes, path: str) -> str:
+    """The text of a file. Raises SqlError if it is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SqlError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None

@@ -46,6 +46,10 @@ class Session:
     def __post_init__(self) -> None:
         self._initial = self.env.options, self.name
 
+    def on(self, env: StreamExecutionEnvironment) -> Session:
+        """The same tables and settings, for a job of another environment."""
+        return replace(self, env=env, inserted=0, _sources={}, _names=set())
+
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
         self._sources.clear()
@@ -69,7 +73,11 @@ class Session:
         if table.if_not_exists and self.catalog.has(self.catalog.path(table.name)):
             return
         self.create_table(with_key(replace(table, schema=self.plan(query).schema), table.primary_key))
-        self.insert(Insert(table.name, (), query, table.offsets[""]))
+        try:
+            self.insert(Insert(table.name, (), query, table.offsets[""]))
+        except ConfigError:
+            del self.catalog.tables[self.catalog.path(table.name)]
+            raise
 
     def alter_table(self, statement: AlterTable) -> None:
         if statement.if_exists and self.catalog.path(statement.name) not in self.catalog.tables:
