@@ -225,6 +225,13 @@ def test_the_line_of_a_long_file_is_named() -> None:
             "'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json', 'pth' = 'x'",
             "has no option 'pth'; did you mean 'path'?",
         ),
+        (
+            "'connector' = 'datagen', 'fields.k.kind' = 'sequence', 'fields.k.start' = '2', 'fields.k.end' = '1'",
+            "a sequence needs 'fields.k.start', and 'fields.k.end' of at least that",
+        ),
+        ("'connector' = 'datagen', 'fields.j.length' = '1'", "connector 'datagen' has no option 'fields.j.length'"),
+        ("'connector' = 'datagen', 'fields.k.null-rate' = 'x'", "option 'fields.k.null-rate' is no number"),
+        ("'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't'", "connector 'jdbc' writes tables; it cannot read"),
     ],
 )
 def test_options_are_checked(options: str, message: str) -> None:
@@ -240,4 +247,7 @@ def test_values_of_options_are_not_shown() -> None:
     with pytest.raises(SqlError) as error:  # on the line that is shown
         run(f"CREATE TABLE t (k STRIN) WITH ('connector' = 'kafka', {secret}, 'topic' = 'shown')")
     assert "'properties.sasl.password' = '*******', 'topic' = 'shown'" in str(error.value)
+    with pytest.raises(SqlError) as error:
+        run("CREATE TABLE t (k STRIN) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://ann:hunter2@host/db')")
+    assert "'jdbc:postgresql://ann:*******@host/db'" in str(error.value)
     assert "hunter2" not in repr(list(parse(Text(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka', {secret})"))))

@@ -11,6 +11,10 @@ from forkpoint.graph.secrets import is_secret
 
 _OPTION = re.compile(r"('([^']+)'\s*=\s*')((?:[^']|'')*)")
 
+_PASSWORD = re.compile(r"(?<=:)(?!\w+\})[^:/@\s]+(?=@)")  # of a URL
+ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
+"""A reference to an environment variable, in a table's option."""
+
 
 class SqlError(ConfigError):
     """A statement is not valid, or needs something that is not supported."""
@@ -35,12 +39,16 @@ class Text:
 
 def without_secrets(text: str) -> str:
     """A text with stars, as many as signs, in place of options that may be secrets."""
-    return _OPTION.sub(lambda found: found[0] if is_public(found[2]) else found[1] + "*" * len(found[3]), text)
+    return _OPTION.sub(lambda found: found[1] + public_value(found[2], found[3]), text)
 
 
-def is_public(option: str) -> bool:
-    """Whether the value of a table's option may be shown."""
-    return option == "properties.bootstrap.servers" or not (is_secret(option) or option.startswith("properties."))
+def public_value(option: str, value: str) -> str:
+    """The value of an option of a table or job, with stars in place of what may be a secret."""
+    if ENVIRONMENT.fullmatch(value):
+        return value
+    if option != "properties.bootstrap.servers" and (is_secret(option) or option.startswith("properties.")):
+        return "*" * len(value)
+    return _PASSWORD.sub(lambda found: "*" * len(found[0]), value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

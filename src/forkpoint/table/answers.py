@@ -9,7 +9,7 @@ from typing import Any
 
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.catalog_statements import Show
-from forkpoint.sql.errors import is_public
+from forkpoint.sql.errors import public_value
 from forkpoint.sql.statements import ComputedColumn, CreateTable, Query
 from forkpoint.table.alterations import columns_of
 from forkpoint.table.catalog import View
@@ -79,7 +79,9 @@ def text_of(query: Query) -> str:
 
 def table_ddl(path: str, table: CreateTable) -> Answer:
     """The statement that creates a table, with stars in place of options that may be secrets."""
-    return text(create_table(path, replace(table, options={name: public(name, value) for name, value in table.options.items()})))
+    return text(
+        create_table(path, replace(table, options={name: public_value(name, value) for name, value in table.options.items()}))
+    )
 
 
 def create_table(path: str, table: CreateTable) -> str:
@@ -106,11 +108,6 @@ def view_ddl(path: str, view: View) -> Answer:
 
 def _joined(lines: list[str]) -> str:
     return ",\n".join(lines)
-
-
-def public(name: str, value: str) -> str:
-    """The value of an option, stars if it may be a secret."""
-    return value if is_public(name) else "******"
 
 
 def literal(value: str) -> str:

@@ -13,10 +13,10 @@ from forkpoint.sql.catalog_statements import (
     ShowCurrent,
     Use,
 )
-from forkpoint.sql.errors import Text, did_you_mean
+from forkpoint.sql.errors import Text, did_you_mean, public_value
 from forkpoint.sql.parser import Statement
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
-from forkpoint.table.answers import Answer, columns, names, public, table_ddl, text, view_ddl
+from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
 
@@ -59,7 +59,7 @@ def _set(session: Session, key: str | None, value: str | None, source: Text, at:
     settings = session.settings
     if key is not None and key not in settings:
         raise source.error(at, f"{key!r} is not set; SET {key!r} = '…' sets it")
-    rows = [(each, public(each, settings[each])) for each in sorted(settings if key is None else [key])]
+    rows = [(each, public_value(each, settings[each])) for each in sorted(settings if key is None else [key])]
     return Answer(("key", "value"), rows)
 
 
