@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.sql.errors import Text
-from forkpoint.sql.statements import Query, parse
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE, Eof, LocalRun, TestSource, run_local

@@ -260,6 +260,7 @@ def _padded(expression: Expression, side: str, pads: bool) -> Expression:
 
 def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple[str, ...]) -> Join:
     """The join with these conditions, too. ``pushed``: the sides that conditions on their columns filter."""
+    conjuncts = tuple({str(part): part for each in conjuncts for part in (each, *_implied(each))}.values())
     keys, rest = list(join.keys), [*conjuncts_of(join.condition)]
     filters: dict[str, tuple[Expression, ...]] = dict.fromkeys(pushed, ())
     for conjunct in conjuncts:
@@ -277,6 +278,14 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
     return Join(
         left, right, join.kind, all_of(conjuncts_of(all_of(tuple(rest)))), tuple(by_text[text] for text in sorted(by_text))
     )
+
+
+def _implied(condition: Expression) -> tuple[Expression, ...]:
+    """What all operands of an OR have in common, such as an equation of the inputs."""
+    if not (isinstance(condition, Call) and condition.function == "OR"):
+        return ()
+    first, *others = (conjuncts_of(each) for each in operands_of("OR", [condition]))
+    return tuple(part for part in first if all(part in other for other in others))
 
 
 def _sides(expression: Expression) -> frozenset[str]:

@@ -74,7 +74,7 @@ class _QueryBinder:
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
-            inner._local[cte.alias] = inner.bind(cte.this)
+            inner._local[cte.alias] = self._named(inner.bind(cte.this), cte)
         if isinstance(tree, exp.Select):
             return inner._select(tree)
         plan = inner._set_operation(tree)
@@ -213,7 +213,16 @@ class _QueryBinder:
             plan, alias = self._table(name, table), table.alias or table.name
         else:
             raise self.error(table, f"{table.sql()} in FROM is not supported yet")
+        plan = self._named(plan, table)
         return plan, Relation.of(alias, plan)
+
+    def _named(self, plan: Plan, node: Any) -> Plan:
+        """The plan with the names of columns that follow an alias, if there are any."""
+        names = node.alias_column_names
+        if names and len(names) != len(plan.schema):
+            raise self.error(node, f"{node.alias!r} names {len(names)} columns, the table has {len(plan.schema)}")
+        columns = zip(names, plan.schema, strict=True) if names else ()
+        return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
     def _table(self, name: str, node: Any) -> Plan:
         window = self._windows.get(name)

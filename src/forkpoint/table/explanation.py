@@ -19,9 +19,9 @@ from forkpoint.relational.plan import (
 )
 
 
-def explained(plan: Plan) -> str:
+def explained(plan: Plan, depth: int = 0) -> str:
     """The plan, inputs below, with its changes and state."""
-    return "\n".join(_lines(plan, 0))
+    return "\n".join(_lines(plan, depth))
 
 
 def _lines(plan: Plan, depth: int) -> Iterator[str]:
