@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.sql.errors import Text
-from forkpoint.sql.statements import Query, parse
+from forkpoint.sql.statements import Query, Set, parse
 from forkpoint.state_processor import SavepointReader
+from forkpoint.table.environment import execute
+from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE, Eof, LocalRun, TestSource, run_local
+from forkpoint.testing import ABORT, EOF, PAUSE, Advance, Eof, LocalRun, TestSource, run_local
 from programs import ENVIRONMENT, Python
 
 DELAY_MS = 4000
@@ -209,6 +211,22 @@ def test_late_rows_are_counted_once(tmp_path: Path) -> None:
     assert all(late)
 
 
+def test_explain_says_what_bounds_the_state() -> None:
+    session = Session(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}))
+    create = next(part for part in FILE.split(";") if "CREATE TABLE clicks" in part)
+    query = f"SELECT page, COUNT(*) FROM {HOP.replace('readings', 'clicks')} {BY_WINDOW}, page"
+    for statement in parse(Text(f"{create}; {query}")):
+        if isinstance(statement, Query):
+            shown = explained(session.plan(statement))
+        else:
+            execute(session, statement, Text(FILE))
+    first, aggregate, window, *_, scan = (line.strip() for line in shown.splitlines())
+    assert first.endswith("[adds rows]")
+    assert aggregate.endswith("by window_start, window_end, page; keeps a row for each group, until its window ends  [adds rows]")
+    assert window == "Window HOP(5 seconds, 15 seconds) of ts  [adds rows]"
+    assert "event time TO_TIMESTAMP_LTZ(ms, 3)" in scan
+
+
 VERSIONS = [
     f"SELECT {BOUNDS}, k, COUNT(*), SUM(v) FROM {HOP} {BY_WINDOW}, k",
     f"SELECT k AS name, AVG(v) AS a, window_time AS t FROM {HOP} {BY_WINDOW}, window_time, k HAVING COUNT(*) > 1",
@@ -305,3 +323,31 @@ def test_a_job_that_is_killed_in_an_open_window_counts_each_row_once(tmp_path: P
     pages = Counter(f"/{n % 3}" for n in range(40))
     assert sum(row["n"] for row in written("pages")) == 40
     assert {page: sum(row["n"] for row in written("pages") if row["page"] == page) for page in pages} == pages
+
+
+def test_a_silent_partition_no_longer_holds_back_the_watermark(tmp_path: Path) -> None:
+    """The stream's own watermarks, and those that SQL declares with a timeout for silence."""
+    query = f"SELECT {BOUNDS}, COUNT(*) FROM {TUMBLE} {BY_WINDOW}"
+    busy = [Reading("a", n, EPOCH + timedelta(seconds=n)) for n in range(0, 50, 5)]
+    longer = [*busy[:5], Advance(timedelta(seconds=30)), *busy[5:8], Advance(timedelta(seconds=1)), *busy[8:], Eof()]
+    silent = [busy[0], PAUSE, PAUSE, PAUSE, busy[0]]
+
+    def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "readings", Reading).uid("readings")
+        own = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row.ts)
+        found = {}
+        for name, watermark, rows in (
+            ("declared", "ts", stream),
+            ("own", "SOURCE_WATERMARK()", stream.assign_timestamps_and_watermarks(own).uid("own")),
+        ):
+            session = Session(env)
+            session.set(Set("table.exec.source.idle-timeout", "10 s", 0))
+            session.add_stream("readings", rows, fp.Schema.new_builder().watermark("ts", watermark).build())
+            (statement,) = parse(Text(query))
+            assert isinstance(statement, Query)
+            found[name] = session.stream(session.plan(statement), name)
+        return found
+
+    done = run_local(job, TestSource(longer, silent), state_root=str(tmp_path))
+    assert done.outputs["own"] == []
+    assert [row[2] for row in done.outputs["declared"]] == [3, 2, 2, 2]

@@ -139,6 +139,8 @@ def filtered(plan: Plan) -> tuple[Plan, Expression | None, Replacements]:
     columns = {item.name: through(item.of, inner) for item in plan.items}
     if isinstance(source, Join):
         source, condition = _pushed(source, condition)
+    if isinstance(source, Window):
+        source, condition = _before_windows(source, condition)
     return source, condition, columns
 
 
@@ -179,6 +181,17 @@ def last_moment(end: Expression, of: SqlType) -> Expression:
     """The last millisecond of a window that ends then."""
     found = Call("PLUS MICROSECONDS", (end, Literal(-1000, SqlType("BIGINT", nullable=False))), end.type)
     return found if of == end.type else Call("CAST", (found,), of)
+
+
+def _before_windows(window: Window, condition: Expression | None) -> tuple[Window, Expression | None]:
+    """The windows of the rows that pass what the condition says of rows, and what it says of their windows."""
+    parts = conjuncts_of(condition)
+    of_windows = tuple(part for part in parts if any(column.name in window.names for column in columns_of(part)))
+    of_rows = all_of(tuple(part for part in parts if part not in of_windows))
+    if of_rows is None:
+        return window, condition
+    below, before = (window.input.input, window.input.condition) if isinstance(window.input, Select) else (window.input, None)
+    return Window(Select(below, both(before, of_rows), ()), window.time, window.windows, window.names), all_of(of_windows)
 
 
 def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
