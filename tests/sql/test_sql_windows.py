@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,6 +112,23 @@ QUERIES = [
         f"SELECT {BOUNDS}, SUM(n), COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '30' SECOND)) {BY_WINDOW}",
         "SELECT time_bucket(INTERVAL '30' SECOND, s, TIMESTAMP '1970-01-01') AS b, b + INTERVAL '30' SECOND, SUM(n), COUNT(*) "
         "FROM (SELECT s, SUM(v) AS n FROM windows GROUP BY s, e, k) GROUP BY b",
+    ),
+    (
+        hop,
+        f"WITH n AS (SELECT {BOUNDS}, k, COUNT(*) AS n FROM {HOP} {BY_WINDOW}, k), "
+        "m AS (SELECT s, e, MAX(n) AS m FROM n GROUP BY s, e) "
+        "SELECT n.s, n.k, m.m FROM n JOIN m ON n.s = m.s AND n.e = m.e AND n.n >= m.m",
+        "WITH n AS (SELECT s, e, k, COUNT(*) AS n FROM windows GROUP BY s, e, k), "
+        "m AS (SELECT s, e, MAX(n) AS m FROM n GROUP BY s, e) "
+        "SELECT n.s, n.k, m.m FROM n JOIN m ON n.s = m.s AND n.e = m.e AND n.n >= m.m",
+    ),
+    (
+        tumble,
+        "WITH u AS (SELECT ts AS t, k, v FROM readings WHERE v > 1 UNION ALL "
+        "SELECT ts, k, v FROM readings WHERE (v > 1) IS NOT TRUE) "
+        f"SELECT {BOUNDS}, SUM(v) FROM TABLE(TUMBLE(TABLE u, DESCRIPTOR(t), INTERVAL '10' SECOND)) "
+        f"WHERE window_end > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' {BY_WINDOW}",
+        "SELECT s, e, SUM(v) FROM windows WHERE e > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' GROUP BY s, e",
     ),
     # No row is late for windows that only add columns, nor for groups that change.
     (hop, f"SELECT window_start, k FROM {HOP} WHERE v > 0", "SELECT s, k FROM everything WHERE v > 0"),
@@ -230,23 +248,23 @@ def test_explain_says_what_bounds_the_state() -> None:
 VERSIONS = [
     f"SELECT {BOUNDS}, k, COUNT(*), SUM(v) FROM {HOP} {BY_WINDOW}, k",
     f"SELECT k AS name, AVG(v) AS a, window_time AS t FROM {HOP} {BY_WINDOW}, window_time, k HAVING COUNT(*) > 1",
+    f"SELECT COUNT(*), window_end, k FROM {HOP} {BY_WINDOW}, k",
 ]
 
 
 def test_open_windows_have_the_result_of_a_changed_query(tmp_path: Path) -> None:
     """What was written stays; no row is counted twice, and none is lost."""
     rows = [Reading("ab"[n % 2], n, EPOCH + timedelta(seconds=n)) for n in range(60)]
-    script = [*rows[:30], PAUSE, EOF, *rows[30:]]
-    (before,), _ = run(VERSIONS[:1], script, tmp_path, 1)
-    (after,), _ = run(VERSIONS[1:], script, tmp_path, 3)
+    script = [*rows[:20], PAUSE, EOF, *rows[20:40], PAUSE, EOF, *rows[40:]]
+    first, second, third = (run([query], script, tmp_path, at)[0][0] for at, query in enumerate(VERSIONS, 1))
     everything, _ = answered(rows, hop, "SELECT s, e, k, COUNT(*), SUM(v) FROM windows GROUP BY s, e, k")
-    written = {row for row in everything if row[1] <= EPOCH.replace(tzinfo=None) + timedelta(seconds=25)}
-    assert set(before) == written
-    assert after == Counter(
-        (k, total // count, (end - timedelta(milliseconds=1)).replace(tzinfo=UTC))
-        for _, end, k, count, total in everything.keys() - written
-        if count > 1
+    ends = [EPOCH.replace(tzinfo=None) + timedelta(seconds=seconds) for seconds in (0, 15, 35, 100)]
+    of_runs = [[row for row in everything if before < row[1] <= end] for before, end in pairwise(ends)]
+    assert first == Counter(of_runs[0])
+    assert second == Counter(
+        (k, total // count, (end - timedelta(milliseconds=1)).replace(tzinfo=UTC)) for _, end, k, count, total in of_runs[1]
     )
+    assert third == Counter((count, end, k) for _, end, k, count, _ in of_runs[2])
 
 
 @pytest.mark.parametrize(
