@@ -40,7 +40,7 @@ MISTAKES = [
     ("SELECT v * 1.5 FROM orders", "           ^", "1.5 is a DECIMAL, which is not supported yet; write 1.5E0, a DOUBLE"),
     ("SELECT CAST(x AS DECIMAL(10, 2)) FROM orders", "       ^", "type DECIMAL is not supported yet"),
     ("SELECT CAST(at AS DOUBLE) FROM orders", "       ^", "cannot CAST TIMESTAMP to DOUBLE"),
-    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY is not supported yet"),
+    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY needs LIMIT: the changes of a result have no order"),
     ("SELECT k FROM orders AS a JOIN orders AS b ON a.k = b.k", "       ^", "column 'k' is in several tables; write a.k or b.k"),
     (
         "SELECT 1 FROM orders AS a JOIN orders AS b",

@@ -16,17 +16,7 @@ from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item
-from forkpoint.relational.plan import (
-    Aggregate,
-    AggregateCall,
-    Plan,
-    Scan,
-    Select,
-    Window,
-    is_windowed,
-    nodes_of,
-    window_columns,
-)
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Window, is_windowed, nodes_of, window_columns
 from forkpoint.relational.windows import Role
 
 T = TypeVar("T")

@@ -140,7 +140,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The rows that an aggregate over a window reads: from ``before`` rows before the current one to ``after`` rows after it (None:
+    """The rows that an aggregate with OVER reads: from ``before`` rows before the current one to ``after`` rows after it (None:
     all). ``unit``: RANGE counts in what the rows are ordered by, intervals in microseconds, and includes rows of equal order."""
 
     unit: Literal["ROWS", "RANGE"]

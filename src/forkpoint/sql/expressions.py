@@ -21,6 +21,7 @@ from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 
 if TYPE_CHECKING:
+    from forkpoint.sql.over import Overs
     from forkpoint.sql.subqueries import Values
 
     Node = Any
@@ -75,8 +76,9 @@ class Binder:
     aggregates: dict[str, AggregateCall] | None = None
     clause: str = "here"
     offsets: dict[str, int] = field(default_factory=dict)
-    calls: Mapping[str, Expression] = field(default_factory=dict)
     values: Values | None = None
+    overs: Overs | None = None
+    calls: Mapping[str, Expression] = field(default_factory=dict)
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
@@ -116,6 +118,12 @@ class Binder:
                 return self.call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
+            case exp.Window():
+                if self.overs is None:
+                    raise self.error(node, f"OVER is not allowed {self.clause}; select from a subquery with it")
+                return self.overs.column(node, self)
+            case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
+                raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Filter() | exp.AggFunc():
                 return self._aggregate(node)
             case exp.Interval():
@@ -267,13 +275,21 @@ class Binder:
     # -- aggregates
 
     def _aggregate(self, node: Node) -> Expression:
+        inner = Binder(self.scope, self.offset, None, "inside an aggregate")
+        found = self.aggregate_call(node, inner)
+        if self.aggregates is None:
+            raise self.error(node, f"an aggregate ({found.function}) is not allowed {self.clause}")
+        self.aggregates[str(found)] = found
+        return Column(str(found), found.type)
+
+    def aggregate_call(self, node: Node, inner: Binder) -> AggregateCall:
+        """The call of an aggregate. ``inner``: binds its argument."""
         call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
         name = _AGGREGATES.get(type(call))
         if name is None:
-            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
-        if self.aggregates is None:
-            raise self.error(call, f"an aggregate ({name}) is not allowed {self.clause}")
-        inner, of = Binder(self.scope, self.offset, None, f"inside {name}"), call.this
+            known = ", ".join(AGGREGATES)
+            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {known}")
+        of = call.this
         distinct = isinstance(of, exp.Distinct)
         if distinct:
             if len(of.expressions) > 1:
@@ -288,9 +304,7 @@ class Binder:
         found = AGGREGATES[name](None if argument is None else argument.type)
         if isinstance(found, str):
             raise self.error(call, f"{name} {found}")
-        aggregate = AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
-        self.aggregates[str(aggregate)] = aggregate
-        return Column(str(aggregate), found)
+        return AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
 
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, key_name, plain_name
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.plan import Aggregate, AggregateCall, Order, Plan, Select, Union, key_name, plain_name
+from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.joins import join
+from forkpoint.sql.over import OVER, Overs, limited
 from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import Query
 from forkpoint.sql.subqueries import (
@@ -72,7 +73,14 @@ class _QueryBinder:
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
-        return inner._select(tree) if isinstance(tree, exp.Select) else Subquery(inner._set_operation(tree))
+        if isinstance(tree, exp.Select):
+            return inner._select(tree)
+        plan = inner._set_operation(tree)
+        scope = Scope(self._source, (Relation.of("", plan),))
+        _, order = _ordered(
+            tree.args.get("order"), tuple(map(_item, plan.schema)), Binder(scope, self._offset, None, "in ORDER BY")
+        )
+        return Subquery(inner._limited(plan, tree, order))
 
     def _set_operation(self, tree: Any) -> Plan:
         name = type(tree).__name__.upper()
@@ -90,26 +98,30 @@ class _QueryBinder:
             if not tree.args.get("distinct"):
                 raise self.error(tree.expression, f"{name} ALL is not supported yet")
             return _in_both(left, right) if isinstance(tree, exp.Intersect) else _in_first_only(left, right)
-        plan: Plan = Union((left, right))
-        return _distinct(plan) if tree.args.get("distinct") else plan
+        union = Union((left, right))
+        return _distinct(union) if tree.args.get("distinct") else union
 
     def _select(self, tree: Any) -> Subquery:
         below, scope = self._from(tree)
-        below, windowed = grouped_window(tree, below, Binder(scope, self._offset))
+        below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
         aggregates: dict[str, AggregateCall] = {}
-        binder = Binder(scope, self._offset, aggregates, calls=windowed, values=values)
+        change: Callable[[Expression], Expression] = _itself
+        overs = Overs({node.this.name: node for node in tree.args.get("windows") or ()})
+        binder = Binder(scope, self._offset, aggregates, values=values, calls=window, overs=overs)
         items = self._items(tree, binder, scope)
+        items, order = _ordered(tree.args.get("order"), items, binder)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
         group = tree.args.get("group")
         calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
-            keys = self._keys(group, scope, windowed)
+            keys = self._keys(group, scope, window)
             compared, outer = self._outer_keys(tree, outer)
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
             grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
+            change = grouped.over_groups
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
             items += tuple(Item(name, Column(key_name(of), of.type)) for name, of in compared.items())
             shown = None if shown is None else grouped.over_groups(shown)
@@ -122,11 +134,22 @@ class _QueryBinder:
             outer = tuple(map(hidden, outer))
         if any(reads_outer(of) for of in (*(item.of for item in items), *([] if shown is None else [shown]))):
             raise self.error(tree, "the outer query's columns can be compared in WHERE of the subquery only")
-        plan, (shown, *of) = values.joined(below, [shown, *(item.of for item in items)])
+        if overs.found and shown is not None:  # HAVING comes before OVER
+            below, shown = Select(below, shown, tuple(Item(f.name, Column(f.name, f.type)) for f in below.schema)), None
+        below, of = overs.added(below, [item.of for item in items], change)
+        plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
             plan = _distinct(plan)
-        return Subquery(plan, outer, calls, items[0].of)
+        return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
+
+    def _limited(self, plan: Plan, tree: Any, order: tuple[Order, ...]) -> Plan:
+        """The rows within LIMIT and OFFSET, without the columns that only ORDER BY reads."""
+        if not any(tree.args.get(name) for name in ("order", "limit", "offset")):
+            return plan
+        plan = limited(plan, tree, order, self.error)
+        kept = tuple(Item(f.name, Column(f.name, f.type)) for f in plan.schema if not f.name.startswith(ORDER))
+        return Select(plan, None, kept)
 
     def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:
         """The rows that pass WHERE, and its conditions that also read the outer query."""
@@ -231,6 +254,37 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     return Select(plan, None, tuple(items))
 
 
+ORDER = "$order"
+"""Begins the names of columns that only ORDER BY reads."""
+
+
+def _itself(expression: Expression) -> Expression:
+    return expression
+
+
+def _item(field: Field) -> Item:
+    return Item(field.name, Column(field.name, field.type))
+
+
+def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[Item, ...], tuple[Order, ...]]:
+    """ORDER BY over the columns of a query, which may be named, numbered, or computed from what the query reads."""
+    found: list[Order] = []
+    columns = {item.name: Column(item.name, item.of.type) for item in items}
+    names = list(columns)
+    for each in () if node is None else node.expressions:
+        of = each.this
+        if isinstance(of, exp.Literal) and str(of.this).isdigit() and 0 < int(of.this) <= len(names):
+            column = columns[names[int(of.this) - 1]]
+        elif isinstance(of, exp.Column) and not of.table and of.name in columns:
+            column = columns[of.name]
+        else:
+            expression = binder.bind(of)
+            column = Column(f"{ORDER}{len(found)}", expression.type)
+            items = (*items, Item(column.name, expression))
+        found.append(Order(column, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
+    return items, tuple(found)
+
+
 def _distinct(plan: Plan) -> Plan:
     return Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
 
@@ -280,7 +334,11 @@ class _Grouped:
         key = self._keys.get(str(expression))
         if key is not None:
             return Column(key.name, expression.type)
-        if isinstance(expression, Column) and expression.name not in self._aggregates and not expression.name.startswith(VALUE):
+        if (
+            isinstance(expression, Column)
+            and expression.name not in self._aggregates
+            and not expression.name.startswith((VALUE, OVER))
+        ):
             name = plain_name(expression.name)
             raise self._source.error(
                 self._offsets.get(expression.name, 0),

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, Window, inputs_of, is_updating, is_windowed
+from forkpoint.relational.plan import (
+    Aggregate,
+    Join,
+    Over,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Window,
+    inputs_of,
+    is_updating,
+    is_windowed,
+)
 
 
 def explained(plan: Plan) -> str:
@@ -34,6 +46,9 @@ def _described(node: Plan) -> str:
         case Join(_, _, kind, condition):
             on = "" if condition is None else f" ON {condition}"
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
+        case Over(_, partition, _, calls):
+            by = f" by {', '.join(map(str, partition))}" if partition else ""
+            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
         case Union():
             return "Union all"
         case Window(time=time, windows=windows):
