@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,13 @@ class Reading(NamedTuple):
     ts: fp.Instant
 
 
+class InWindow(NamedTuple):
+    row: Reading
+    start: int
+    end: int
+    in_time: bool
+
+
 def tumble(ms: int) -> Iterator[tuple[int, int]]:
     start = ms // 10_000 * 10_000
     yield start, start + 10_000
@@ -63,6 +71,40 @@ def cumulate(ms: int) -> Iterator[tuple[int, int]]:
             yield start, start + size
 
 
+def milliseconds(row: Reading) -> int:
+    return (row.ts - EPOCH) // timedelta(milliseconds=1)
+
+
+def in_windows(rows: list[Reading], windows_of: Callable[[int], Iterator[tuple[int, int]]]) -> tuple[list[InWindow], int]:
+    found: list[InWindow] = []
+    late, watermark = 0, -(2**62)
+    for row in rows:
+        ms = milliseconds(row)
+        windows = [InWindow(row, start, end, end - 1 > watermark) for start, end in windows_of(ms)]
+        found += windows
+        late += not any(window.in_time for window in windows)
+        watermark = max(watermark, ms - DELAY_MS)
+    return found, late
+
+
+def in_sessions(rows: list[Reading], key: Callable[[Reading], Any]) -> tuple[list[InWindow], int]:
+    """Sessions with a gap of 3 seconds, each with its bounds and rows."""
+    late, watermark = 0, -(2**62)
+    every: list[tuple[Any, int, int, list[Reading]]] = []
+    for row in rows:
+        ms = milliseconds(row)
+        start, end, members = ms, ms + 3000, [row]
+        met = [s for s in every if s[0] == key(row) and s[2] - 1 > watermark and s[1] <= end and start <= s[2]]
+        if met or end - 1 > watermark:
+            every = [s for s in every if s not in met]
+            start, end = min([start, *(s[1] for s in met)]), max([end, *(s[2] for s in met)])
+            every.append((key(row), start, end, [*members, *(each for s in met for each in s[3])]))
+        else:
+            late += 1
+        watermark = max(watermark, ms - DELAY_MS)
+    return [InWindow(row, start, end, True) for _, start, end, members in every for row in members], late
+
+
 TUMBLE = "TABLE(TUMBLE(TABLE readings, DESCRIPTOR(ts), INTERVAL '10' SECONDS))"
 SHIFTED = (
     "TABLE(TUMBLE(SIZE => INTERVAL '10' SECOND, DATA => TABLE readings, "
@@ -72,6 +114,7 @@ HOP = "TABLE(HOP(TABLE readings, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '
 CUMULATE = (
     "TABLE(CUMULATE(TABLE readings, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '0:12' MINUTE TO SECOND, INTERVAL '1' SECOND))"
 )
+SESSION = "TABLE(SESSION(TABLE readings PARTITION BY k, DESCRIPTOR(ts), INTERVAL '3' SECONDS))"
 BOUNDS, BY_WINDOW = "window_start AS s, window_end AS e", "GROUP BY window_start, window_end"
 HOURLESS = "INTERVAL '5' SECOND, INTERVAL '15' SECOND"
 
@@ -100,6 +143,16 @@ QUERIES = [
         "SELECT s, k, e, COUNT(*) FROM windows GROUP BY s, e, k",
     ),
     (cumulate, f"SELECT {BOUNDS}, SUM(v) FROM {CUMULATE} {BY_WINDOW}", "SELECT s, e, SUM(v) FROM windows GROUP BY s, e"),
+    (
+        partial(in_sessions, key=lambda row: row.k),
+        f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MIN(v) FROM {SESSION} {BY_WINDOW}, k",
+        "SELECT s, e, k, COUNT(*), SUM(v), MIN(v) FROM windows GROUP BY s, e, k",
+    ),
+    (
+        partial(in_sessions, key=lambda row: None),
+        "SELECT SESSION_START(ts, INTERVAL '3' SECOND), MAX(k), COUNT(v) FROM readings GROUP BY SESSION(ts, INTERVAL '3' SECOND)",
+        "SELECT s, MAX(k), COUNT(v) FROM windows GROUP BY s, e",
+    ),
     # Over the result of windows: the same windows again, and wider ones by window_time.
     (
         hop,
@@ -165,28 +218,25 @@ def run(queries: list[str], script: list[Any], state: Path, parallelism: int) ->
     return [changes[f"q{at}"] for at in range(len(queries))], done
 
 
-def milliseconds(row: Reading) -> int:
-    return (row.ts - EPOCH) // timedelta(milliseconds=1)
-
-
-def answered(rows: list[Reading], windows_of: Callable[[int], Iterator[tuple[int, int]]], query: str) -> tuple[Counter[Any], int]:
+def answered(rows: list[Reading], windows_of: Any, query: str) -> tuple[Counter[Any], int]:
     """DuckDB's answer, and the number of late rows: those that are in no window that the watermark before them has not passed."""
-    found: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    late, watermark = 0, -(2**62)
-    for row in rows:
-        ms, in_time = milliseconds(row), False
-        for start, end in windows_of(ms):
-            bounds = {name: EPOCH.replace(tzinfo=None) + timedelta(milliseconds=at) for name, at in (("s", start), ("e", end))}
-            found[end - 1 > watermark].append({"k": row.k, "v": row.v, **bounds})
-            in_time |= end - 1 > watermark
-        late += not in_time
-        watermark = max(watermark, ms - DELAY_MS)
+    windows, late = windows_of(rows) if isinstance(windows_of, partial) else in_windows(rows, windows_of)
     schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("s", pa.timestamp("us")), ("e", pa.timestamp("us"))])
-    windows = pa.Table.from_pylist(found[True], schema=schema)
-    everything = pa.concat_tables([windows, pa.Table.from_pylist(found[False], schema=schema)])
+    start = EPOCH.replace(tzinfo=None)
+    tables = {
+        name: pa.Table.from_pylist(
+            [
+                {"k": row.k, "v": row.v, **{n: start + timedelta(milliseconds=at) for n, at in (("s", begin), ("e", end))}}
+                for row, begin, end, in_time in windows
+                if in_time or name == "everything"
+            ],
+            schema=schema,
+        )
+        for name in ("windows", "everything")
+    }
     with duckdb.connect() as connection:
-        connection.register("windows", windows)
-        connection.register("everything", everything)
+        for name, table in tables.items():
+            connection.register(name, table)
         return Counter(map(tuple, connection.sql(query).fetchall())), late
 
 
@@ -221,10 +271,10 @@ def test_windows_have_the_rows_that_are_in_time(seed: int, tmp_path_factory: pyt
 
 def test_late_rows_are_counted_once(tmp_path: Path) -> None:
     rows = readings(random.Random(7), 300)
-    queries = [QUERIES[0], QUERIES[2], QUERIES[4]]
+    queries = [QUERIES[0], QUERIES[2], QUERIES[4], QUERIES[5]]
     script = [rows[0], PAUSE, *rows[1:100], PAUSE, *rows[100:]]
     results, done = run([query for _, query, _ in queries], script, tmp_path, 2)
-    late = [done.late_records_dropped[uid] for uid in ("q0-windows-by-k", "q1-windows-by-k", "q2-windows")]
+    late = [done.late_records_dropped[uid] for uid in ("q0-windows-by-k", "q1-windows-by-k", "q2-windows", "q3-windows-by-k")]
     assert list(zip(results, late, strict=True)) == [answered(rows, windows_of, wanted) for windows_of, _, wanted in queries]
     assert all(late)
 
@@ -265,6 +315,21 @@ def test_open_windows_have_the_result_of_a_changed_query(tmp_path: Path) -> None
         (k, total // count, (end - timedelta(milliseconds=1)).replace(tzinfo=UTC)) for _, end, k, count, total in of_runs[1]
     )
     assert third == Counter((count, end, k) for _, end, k, count, _ in of_runs[2])
+
+
+def test_open_sessions_go_on_in_a_changed_query(tmp_path: Path) -> None:
+    rows = [Reading("ab"[n % 2], n, EPOCH + timedelta(seconds=n + n // 7 * 3)) for n in range(40)]
+    script = [*rows[:20], PAUSE, EOF, *rows[20:]]
+    (first,), _ = run([f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MAX(v) FROM {SESSION} {BY_WINDOW}, k"], script, tmp_path, 1)
+    (second,), _ = run([f"SELECT MAX(v) AS m, k, AVG(v) AS a FROM {SESSION} {BY_WINDOW}, k"], script, tmp_path, 3)
+    everything, _ = answered(
+        rows,
+        partial(in_sessions, key=lambda row: row.k),
+        "SELECT s, e, k, COUNT(*), SUM(v), MAX(v) FROM windows GROUP BY s, e, k",
+    )
+    assert first <= everything
+    assert second == Counter((most, k, total // count) for _, _, k, count, total, most in everything - first)
+    assert first
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,22 @@ def _extreme(kind: Kind, values: pa.Array, starts: Longs, saved: pa.Array) -> pa
     return better(kind, saved, new)
 
 
+def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:
+    """The accumulators of groups of accumulators as one each; null for groups without any. ``groups``: of each value."""
+    found = pa.nulls(count, values.type)
+    order = np.argsort(groups, kind="stable")
+    nth = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
+    for n in range(int(nth.max(initial=-1)) + 1):
+        at = np.full(count, -1)
+        at[groups[order[nth == n]]] = order[nth == n]
+        part = values.take(pa.array(at, mask=at < 0))
+        if accumulator.kind in ("min", "max"):
+            found = better(accumulator.kind, found, part)
+        else:
+            found = pc.coalesce(pc.add_checked(found, part), found, part)
+    return found
+
+
 def better(kind: Kind, one: pa.Array, other: pa.Array) -> pa.Array:
     """The lesser or greater of two columns' values; NULL is neither."""
     least = pc.min_element_wise if kind == "min" else pc.max_element_wise

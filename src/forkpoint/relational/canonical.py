@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from forkpoint.relational.expressions import (
     COMMUTATIVE,
     Call,
@@ -62,7 +64,7 @@ def merged(plan: Plan) -> Plan:
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
         case Window():
-            return Window(merged(plan.input), plan.time, plan.windows, plan.names)
+            return replace(plan, input=merged(plan.input))
         case Join(left, right, kind, condition, keys):
             return Join(merged(left), merged(right), kind, condition, keys)
         case Over(below, partition, order, calls):
@@ -206,13 +208,15 @@ def _before_windows(window: Window, condition: Expression | None) -> tuple[Windo
     if of_rows is None:
         return window, condition
     below, before = (window.input.input, window.input.condition) if isinstance(window.input, Select) else (window.input, None)
-    return Window(Select(below, both(before, of_rows), ()), window.time, window.windows, window.names), all_of(of_windows)
+    return replace(window, input=Select(below, both(before, of_rows), ())), all_of(of_windows)
 
 
 def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     """The window's columns have names that no column of a table has; the others are those below a projection."""
     below, columns = _condition_only(plan.input)
-    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES)
+    partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
+    keys = tuple(partition[text] for text in sorted(partition))
+    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES, keys)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
 
