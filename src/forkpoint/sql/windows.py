@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlglot import exp
 
+from forkpoint.relational import ordered
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.event_time import rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
@@ -210,8 +211,11 @@ def check_sessions(plan: Plan, error: Callable[[str], SqlError]) -> None:
             keys = set() if of is None else {str(key.of) for key in of.keys} - set(node.names)
             if of is None or keys != set(map(str, node.partition)):
                 raise error("SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others")
-            if any(call.distinct for call in of.calls):
-                raise error("DISTINCT aggregates of SESSION windows are not supported yet")
+            unfit = [call for call in of.calls if call.distinct or call.function in ordered.FUNCTIONS]
+            if unfit:
+                raise error(
+                    f"{unfit[0].function}{' of DISTINCT values' * unfit[0].distinct} in SESSION windows is not supported yet"
+                )
 
 
 def window_of(

@@ -6,7 +6,7 @@ As other windows, sessions end when event time passes their end, by a timer each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.aggregates import accumulated, merged
+from forkpoint.relational.aggregates import Accumulator, accumulated
 from forkpoint.relational.definition import GroupDefinition
 from forkpoint.relational.operators.group_aggregate import STATE_NAME, Groups, filled, state_type
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
@@ -199,6 +199,20 @@ class SessionAggregate(KeyedOperator):
 
     def changes(self) -> ChangeLog:
         return self._log
+
+
+def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:
+    """Accumulators of the same group as one; null for groups without any. ``groups``: the group of each value."""
+    if not len(groups):
+        return pa.nulls(count, values.type)
+    order, ordered = stable_order(groups)
+    found, starts = np.unique(ordered, return_index=True)
+    adding = replace(accumulator, kind="sum") if accumulator.kind == "count" else accumulator
+    bounds, new = np.append(starts, len(order)), pa.nulls(len(found), values.type)
+    sums = accumulated(adding, values.take(pa.array(order)), None, bounds, new)
+    at = np.full(count, -1)
+    at[found] = np.arange(len(found))
+    return sums.take(pa.array(at, mask=at < 0))
 
 
 def _moments(times_ms: Longs) -> pa.Array:
