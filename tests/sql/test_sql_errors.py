@@ -166,6 +166,16 @@ MISTAKES = [
         "TUMBLE needs SIZE: TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     ),
     (
+        "SELECT k FROM TABLE(SESSION(TABLE seen PARTITION BY k, DESCRIPTOR(at), INTERVAL '1' DAY)) GROUP BY window_start, k",
+        " " * 14 + "^",
+        "SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others",
+    ),
+    (
+        "SELECT COUNT(DISTINCT k) FROM seen GROUP BY SESSION(at, INTERVAL '1' DAY)",
+        "^",
+        "COUNT of DISTINCT values in SESSION windows is not supported yet",
+    ),
+    (
         "SELECT TUMBLE_START(at, INTERVAL '1' DAY) FROM seen",
         "       ^",
         "TUMBLE_START belongs to GROUP BY TUMBLE(…), with the same arguments",

@@ -33,7 +33,7 @@ from forkpoint.sql.subqueries import (
     split_outer,
 )
 from forkpoint.sql.syntax import syntax_tree, tokens_of
-from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
+from forkpoint.sql.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -46,7 +46,10 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) ->
     binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
     for each in (tree, *(call.data for call in windows.values())):
         refuse_unread_parts(each, binder.error)
-    return binder.bind(tree)
+    plan = binder.bind(tree)
+    at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
+    check_sessions(plan, lambda problem: query.source.error(at, problem))
+    return plan
 
 
 class _QueryBinder:

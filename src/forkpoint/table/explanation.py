@@ -51,5 +51,6 @@ def _described(node: Plan) -> str:
             return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
         case Union():
             return "Union all"
-        case Window(time=time, windows=windows):
-            return f"Window {windows} of {time}"
+        case Window(time=time, windows=windows, partition=partition):
+            by = f" by {', '.join(map(str, partition))}" if partition else ""
+            return f"Window {windows} of {time}{by}"
