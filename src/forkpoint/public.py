@@ -228,6 +228,7 @@ from forkpoint.graph.options import (
 from forkpoint.sql.errors import SqlError
 from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
 from forkpoint.table.results import TableResult
+from forkpoint.table.schema import Schema
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -425,6 +426,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "Schema",
     "SchemaRegistry",
     "SerializationSchema",
     "SessionWindowTimeGapExtractor",

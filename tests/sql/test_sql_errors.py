@@ -18,6 +18,8 @@ CREATE TABLE totals (k STRING PRIMARY KEY NOT ENFORCED, n BIGINT)
 WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1',
       'key.format' = 'json', 'value.format' = 'json');
 CREATE TABLE files (k STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
+CREATE TABLE seen (k STRING, at TIMESTAMP(3), late AS at - INTERVAL '1' DAY, WATERMARK FOR at AS at)
+WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 """
 
 # ^ is below the first sign of what is wrong.
@@ -41,7 +43,7 @@ MISTAKES = [
     ("INSERT INTO totals SELECT k, v * 1.5 FROM orders", " " * 19 + "^", "of the query is DECIMAL(22, 1), but column 'n' of the"),
     ("CREATE TABLE t (k DEC(5, 6)) WITH ('connector' = 'print')", " " * 18 + "^", "type DEC(5, 6) has 1 to 38 digits"),
     ("SELECT CAST(at AS DOUBLE) FROM orders", "       ^", "cannot CAST TIMESTAMP to DOUBLE"),
-    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY is not supported yet"),
+    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY needs LIMIT: the changes of a result have no order"),
     ("SELECT k FROM orders AS a JOIN orders AS b ON a.k = b.k", "       ^", "column 'k' is in several tables; write a.k or b.k"),
     (
         "SELECT 1 FROM orders AS a JOIN orders AS b",
@@ -112,6 +114,57 @@ MISTAKES = [
     ("CREATE TABLE orders (k STRING) WITH ('connector' = 'print')", " " * 13 + "^", "there already is a table or view 'orders'"),
     ("CREATE TABLE t (k STRING WITH ('connector' = 'print')", " " * 25 + "^", "expected ), not 'WITH'"),
     ("DROP TABLE ordrs", " " * 11 + "^", "there is no table 'ordrs'; did you mean 'orders'?"),
+    (
+        "INSERT INTO seen (k, late) SELECT k, v FROM orders",
+        " " * 12 + "^",
+        "column 'late' of table 'seen' is computed: it cannot",
+    ),
+    ("CREATE TABLE t (a INT, b AS a + c) WITH ('connector' = 'print')", " " * 32 + "^", "there is no column 'c'; there are a"),
+    (
+        "CREATE TABLE t (ms BIGINT, WATERMARK FOR ms AS ms) WITH ('connector' = 'print')",
+        " " * 41 + "^",
+        "event time is a TIMESTAMP or TIMESTAMP_LTZ, not BIGINT; compute a column, such as ts AS TO_TIMESTAMP_LTZ(ms, 3)",
+    ),
+    (
+        "CREATE TABLE t (a DATE, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' MONTH) WITH ('connector' = 'print')",
+        " " * 58 + "^",
+        "a watermark is the event time itself, or less an interval of whole milliseconds: WATERMARK FOR at AS at - INTERVAL",
+    ),
+    (
+        "SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' DAY))",
+        " " * 52 + "^",
+        "column 'at' is not event time: table 'orders' has no watermark; declare WATERMARK FOR at AS at - INTERVAL '5' SECOND",
+    ),
+    (
+        "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(late), INTERVAL '1' DAY))",
+        " " * 50 + "^",
+        "column 'late' is not event time: the event time of table 'seen' is at",
+    ),
+    (
+        "WITH g AS (SELECT DISTINCT at FROM seen) SELECT * FROM TABLE(TUMBLE(TABLE g, DESCRIPTOR(at), INTERVAL '1' DAY))",
+        " " * 88 + "^",
+        "column 'at' is not event time: GROUP BY and DISTINCT lose event time, unless they group by window_start, window_end and",
+    ),
+    (
+        "SELECT COUNT(*) FROM seen AS a JOIN seen AS b ON a.k = b.k GROUP BY TUMBLE(a.at, INTERVAL '1' DAY)",
+        " " * 68 + "^",
+        "column 'at' is not event time: joins lose event time",
+    ),
+    (
+        "SELECT * FROM TABLE(HOP(TABLE seen, DESCRIPTOR(at), INTERVAL '7' SECOND, INTERVAL '10' SECOND))",
+        " " * 82 + "^",
+        "the size of HOP must be a positive multiple of its step",
+    ),
+    (
+        "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(at)))",
+        " " * 14 + "^",
+        "TUMBLE needs SIZE: TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
+    ),
+    (
+        "SELECT TUMBLE_START(at, INTERVAL '1' DAY) FROM seen",
+        "       ^",
+        "TUMBLE_START belongs to GROUP BY TUMBLE(…), with the same arguments",
+    ),
     ("SELECT k FROM orders WHERE k = 'a", " " * 32 + "^", "a quote or comment is not closed"),
 ]
 

@@ -1,6 +1,7 @@
-"""A query with joins is changed again and again: each version goes on from the rows of both sides, and has its own answer.
+"""A query with joins or OVER is changed again and again: each version goes on from the rows that it keeps, and has its own
+answer.
 
-Kinds of joins, conditions, columns and filters change; the process dies before and after the commit of each difference.
+Kinds of joins, functions, conditions, columns and filters change; the process dies before and after a difference is committed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,14 @@ def reads(columns: str) -> set[str]:
     return {columns[at : at + 2] for at in range(0, len(columns), 2)}
 
 
+Write = Callable[[random.Random, set[str], list[str]], tuple[str, set[str]]]
+
+
 def pick(rng: random.Random, parts: dict[str, str], saved: set[str]) -> str:
     return rng.choice([part for part, columns in parts.items() if reads(columns) <= saved])
 
 
-def write(rng: random.Random, saved: set[str], filters: list[str]) -> tuple[str, set[str]]:
+def write_join(rng: random.Random, saved: set[str], filters: list[str]) -> tuple[str, set[str]]:
     """A query over rows with these columns that pass these filters, and the columns that it reads."""
     kind = rng.choice(KINDS)
     possible = [item for item, columns in COLUMNS.items() if reads(columns) <= saved]
@@ -60,12 +65,39 @@ def answer(query: str, rows: list[Order]) -> list[dict[str, Any]]:
     return [dict(zip(names_of(query), row, strict=True)) for row in answered(query, rows).elements()]
 
 
+RANKED = {"v": "av", "g": "ag", "x": "ax"}
+CALLS = {
+    "RANK() OVER (PARTITION BY k ORDER BY {} NULLS FIRST)": "",
+    "DENSE_RANK() OVER (PARTITION BY k ORDER BY {} DESC NULLS LAST)": "",
+    "COUNT(*) OVER (PARTITION BY k ORDER BY {} NULLS FIRST)": "",
+    "SUM(v) OVER (PARTITION BY k)": "av",
+}
+
+
+def write_over(rng: random.Random, saved: set[str], filters: list[str]) -> tuple[str, set[str]]:
+    """The same for a query with OVER: other functions, orders and limits."""
+    order = pick(rng, RANKED, saved)
+    call = pick(rng, CALLS, saved)
+    items = ["k", *rng.sample(possible := [c for c in "gvx" if f"a{c}" in saved], rng.randrange(len(possible) + 1))]
+    passing = f" WHERE {' AND '.join(f'({each})' for each in filters)}" if filters else ""
+    inner = f"SELECT *, {call.format(order)} AS r FROM orders{passing}"
+    limit = rng.choice(["", "WHERE r <= 1", "WHERE r < 3", "WHERE r > 1"])
+    used = {f"a{each}" for each in items[1:]} | reads(CALLS[call]) | (reads(RANKED[order]) if "{}" in call else set())
+    return f"SELECT {', '.join([*items, 'r'])} FROM ({inner}) AS o {limit}", used
+
+
+JOINED = "SELECT a.k, a.g, a.v, a.x, b.g AS h, b.v AS w, b.x AS y FROM orders AS a FULL JOIN orders AS b ON a.k = b.k"
+NUMBERED = "SELECT k, g, v, x, RANK() OVER (PARTITION BY k ORDER BY v NULLS FIRST) AS r FROM orders"
+
+
+@pytest.mark.parametrize(("query", "write"), [(JOINED, write_join), (NUMBERED, write_over)])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**9))
-def test_each_version_of_a_join_has_its_own_answer(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_each_version_has_its_own_answer_from_kept_rows(
+    tmp_path_factory: pytest.TempPathFactory, query: str, write: Write, seed: int
+) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
     saved = {side + column for side in "ab" for column in "gvx"}
-    query = "SELECT a.k, a.g, a.v, a.x, b.g AS h, b.v AS w, b.x AS y FROM orders AS a FULL JOIN orders AS b ON a.k = b.k"
     filters: list[str] = []
     script: list[Any] = []
     seen: list[Order] = []
@@ -107,7 +139,7 @@ def test_a_result_that_only_adds_rows_gains_those_of_a_wider_condition_once(tmp_
     ("changed", "message"),
     [
         ("SELECT a.v, b.x FROM orders AS a JOIN orders AS b ON a.k = b.k", "the saved rows of orders have no x"),
-        ("SELECT a.v FROM orders AS a JOIN orders AS b ON a.g = b.v", r"it was joined on k = k and would be joined on g = v"),
+        ("SELECT a.v FROM orders AS a JOIN orders AS b ON a.g = b.v", r"its rows were kept by k = k and would be kept by g = v"),
         (
             "SELECT a.v FROM orders AS a JOIN (SELECT k, v FROM orders GROUP BY k, v) AS b ON a.k = b.k",
             "its rows came from orders",

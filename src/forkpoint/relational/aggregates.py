@@ -172,7 +172,7 @@ def separator_of(call: AggregateCall) -> str:
 
 def readable_name(expression: Expression) -> str:
     """A name for a column of state: the column's own name, or words of the expression with a digest of its text."""
-    text = str(expression).removeprefix("by ")  # the key of a subquery
+    text = str(expression).removeprefix("by ").removeprefix("$")  # the key of a subquery, or a window's column
     if isinstance(expression, Column) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         return text
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]

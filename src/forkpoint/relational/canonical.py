@@ -36,11 +36,15 @@ from forkpoint.relational.plan import (
     Scan,
     Select,
     Union,
+    Window,
     key_name,
+    window_columns,
 )
 from forkpoint.relational.types import BOOLEAN, SqlType, common_type
+from forkpoint.relational.windows import WindowColumn
 
 Replacements = Mapping[str, Expression]
+CANONICAL_NAMES = ("$window_start", "$window_end", "$window_time")
 
 
 def canonical(plan: Plan) -> Plan:
@@ -57,6 +61,8 @@ def merged(plan: Plan) -> Plan:
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
+        case Window():
+            return Window(merged(plan.input), plan.time, plan.windows, plan.names)
         case Join(left, right, kind, condition, keys):
             return Join(merged(left), merged(right), kind, condition, keys)
         case Over(below, partition, order, calls):
@@ -108,6 +114,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return Scan(plan.table, ()), {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
+    if isinstance(plan, Window):
+        return _canonical_window(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -136,23 +144,23 @@ def filtered(plan: Plan) -> tuple[Plan, Expression | None, Replacements]:
 
 def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
     """Keys and calls refer to the columns below a projection, whose condition remains, without items."""
-    source, condition, columns = filtered(plan.input)
+    below, columns = _condition_only(plan.input)
     keys = {key.name: through(key.of, columns) for key in plan.keys}
+    named = {name: _key_column(of, keys, below) for name, of in keys.items()}
     calls = {str(call): canonical_call(call, columns) for call in plan.calls}
-    items = {str(of): of for of in keys.values()}
+    items = {str(of): of for name, of in keys.items() if isinstance(named[name], Column)}
     distinct = {str(call): call for call in calls.values()}
     found = Aggregate(
-        source if condition is None else Select(source, condition, ()),
+        below,
         tuple(Item(key_name(items[text]), items[text]) for text in sorted(items)),
         tuple(distinct[text] for text in sorted(distinct)),
     )
-    named = {name: Column(key_name(of), of.type) for name, of in keys.items()}
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
 
 
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
-    source, condition, columns = filtered(plan.input)
+    below, columns = _condition_only(plan.input)
     partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
     order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
     calls = {
@@ -160,10 +168,40 @@ def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
         for call in plan.calls
     }
     distinct = {str(call): call for call in calls.values()}
-    below = source if condition is None else Select(source, condition, ())
     keys = tuple(partition[text] for text in sorted(partition))
     found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
     return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
+
+
+def _condition_only(plan: Plan) -> tuple[Plan, Replacements]:
+    """The canonical form of an input whose projection the node above takes over."""
+    source, condition, columns = filtered(plan)
+    return source if condition is None else Select(source, condition, ()), columns
+
+
+def _key_column(key: Expression, keys: Replacements, below: Plan) -> Expression:
+    """The column of a key in the result. A window's event time is no key of its own beside the window's end."""
+    windows = window_columns(below)
+    found = windows.get(key.name) if isinstance(key, Column) else None
+    if found is not None and found.role == "time":
+        for other in keys.values():
+            if isinstance(other, Column) and windows.get(other.name) == WindowColumn("end", found.of):
+                return last_moment(Column(key_name(other), other.type), key.type)
+    return Column(key_name(key), key.type)
+
+
+def last_moment(end: Expression, of: SqlType) -> Expression:
+    """The last millisecond of a window that ends then."""
+    found = Call("PLUS MICROSECONDS", (end, Literal(-1000, SqlType("BIGINT", nullable=False))), end.type)
+    return found if of == end.type else Call("CAST", (found,), of)
+
+
+def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
+    """The window's columns have names that no column of a table has; the others are those below a projection."""
+    below, columns = _condition_only(plan.input)
+    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES)
+    added = zip(plan.names, found.added, strict=True)
+    return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
 
 
 def _canonical_union(plan: Union) -> Union:

@@ -15,8 +15,9 @@ from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs,
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
-from forkpoint.relational.expressions import Expression, Item
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, nodes_of
+from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Window, is_windowed, nodes_of, window_columns
+from forkpoint.relational.windows import Role
 
 T = TypeVar("T")
 
@@ -53,6 +54,14 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
         return tuple(readable_name(key.of) for key in self.aggregate.keys)
+
+    @cached_property
+    def window_keys(self) -> Mapping[Role, str]:
+        """The names of the keys that are a window's start and end; empty if the groups are not those of windows."""
+        if not is_windowed(self.aggregate):
+            return {}
+        below, keys = window_columns(self.aggregate.input), zip(self.key_names, self.aggregate.keys, strict=True)
+        return {below[key.of.name].role: name for name, key in keys if isinstance(key.of, Column) and key.of.name in below}
 
     def to_json(self) -> Any:
         return msgspec.to_builtins(self)
@@ -100,9 +109,12 @@ def compare_groups(old: GroupDefinition, new: GroupDefinition) -> tuple[str, str
     missing = [text for text, _, names in new._calls if not kept.issuperset(names)]
     if missing:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {REMEDY}", ""
-    return "", "" if old.view == new.view else DIFFERENCE
+    if old.view == new.view:
+        return "", ""
+    return "", _OPEN_WINDOWS if new.window_keys else DIFFERENCE
 
 
+_OPEN_WINDOWS = "the query has changed: windows that are still open will have its new result; what was written stays as it is"
 DIFFERENCE = "the query has changed: the first epoch emits the difference between its new and its old result"
 
 
@@ -112,9 +124,13 @@ def split_filter(plan: Plan) -> tuple[Plan, Expression | None]:
 
 
 def described(source: Plan, condition: Expression | None = None) -> str:
-    tables = " and ".join(sorted({node.table for node in nodes_of(source) if isinstance(node, Scan)}))
-    return tables if condition is None else f"{tables} WHERE {condition}"
+    nodes = list(nodes_of(source))
+    found = " and ".join(sorted({node.table for node in nodes if isinstance(node, Scan)}))
+    for node in nodes:
+        if isinstance(node, Window):
+            found += f" in {node.windows} of {node.time}"
+    return found if condition is None else f"{found} WHERE {condition}"
 
 
 def _keys(aggregate: Aggregate) -> str:
-    return ", ".join(str(key.of) for key in aggregate.keys) or "nothing"
+    return ", ".join(str(key.of).removeprefix("$") for key in aggregate.keys) or "nothing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -10,13 +10,16 @@ import msgspec
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
 from forkpoint.relational.types import Field, Schema, SqlType
+from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
 
 
-class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan"):
-    """The rows of a table of the catalogue. Rows are only ever added to it."""
+class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
+    """The rows of a table of the catalogue. Rows are only ever added to it. ``rowtime``: the event time of its rows, if it has a
+    watermark."""
 
     table: str
     fields: Schema
+    rowtime: Expression | None = None
 
     @property
     def schema(self) -> Schema:
@@ -77,6 +80,26 @@ class Union(msgspec.Struct, frozen=True, tag_field="node", tag="union"):
         return tuple(Field(same[0].name, same[0].type.with_null(any(each.type.nullable for each in same))) for same in columns)
 
 
+class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
+    """The rows of the input, once for each window that ``time``, their event time, is in, with the window as columns ``names``:
+    its start, its end, and its last millisecond, which is the event time of the result."""
+
+    input: Plan
+    time: Expression
+    windows: Windows
+    names: tuple[str, str, str] = WINDOW_NAMES
+
+    @property
+    def added(self) -> Schema:
+        """The window's columns."""
+        bound = SqlType("TIMESTAMP", nullable=False)
+        return tuple(map(Field, self.names, (bound, bound, self.time.type.with_null(False))))
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *self.added)
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -117,7 +140,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """The rows that an aggregate over a window reads: from ``before`` rows before the current one to ``after`` rows after it (None:
+    """The rows that an aggregate with OVER reads: from ``before`` rows before the current one to ``after`` rows after it (None:
     all). ``unit``: RANGE counts in what the rows are ordered by, intervals in microseconds, and includes rows of equal order."""
 
     unit: Literal["ROWS", "RANGE"]
@@ -170,7 +193,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -194,7 +217,9 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
     return any(
-        isinstance(node, Aggregate | Over) or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
+        isinstance(node, Over)
+        or (isinstance(node, Aggregate) and not is_windowed(node))
+        or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
         for node in nodes_of(plan)
     )
 
@@ -205,7 +230,7 @@ Key = frozenset[str]
 def keys_of(plan: Plan) -> list[Key]:
     """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
     match plan:
-        case Scan() | Union():
+        case Scan() | Union() | Window():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]
@@ -250,6 +275,35 @@ def _compared(condition: Expression) -> Key:
         return frozenset()
     names = frozenset(each.name for each in condition.arguments if isinstance(each, Column))
     return names if len({name.partition(".")[0] for name in names}) == 2 else frozenset()
+
+
+def window_columns(plan: Plan) -> dict[str, WindowColumn]:
+    """The columns that are the start, end or event time of a row's window."""
+    match plan:
+        case Window(windows=windows, names=names):
+            return {name: WindowColumn(role, windows) for name, role in zip(names, ROLES, strict=True)}
+        case Select(input=input, items=()):  # a condition on all columns
+            return window_columns(input)
+        case Select(input=input, items=items):
+            return _kept(items, window_columns(input))
+        case Aggregate(input=input, keys=keys) if is_windowed(plan):
+            return _kept(keys, window_columns(input))
+        case Union(inputs=(first, *_) as inputs):
+            found = [list(map(window_columns(each).get, (field.name for field in each.schema))) for each in inputs]
+            same = zip(first.schema, found[0], *found[1:], strict=True)
+            return {field.name: one for field, one, *others in same if one is not None and all(o == one for o in others)}
+    return {}
+
+
+def _kept(items: tuple[Item, ...], below: Mapping[str, WindowColumn]) -> dict[str, WindowColumn]:
+    return {item.name: below[item.of.name] for item in items if isinstance(item.of, Column) and item.of.name in below}
+
+
+def is_windowed(aggregate: Aggregate) -> bool:
+    """Whether the groups are those of windows: each is complete, and final, once event time has passed the window's end."""
+    below = window_columns(aggregate.input)
+    keys = [below.get(key.of.name) for key in aggregate.keys if isinstance(key.of, Column)]
+    return {"start", "end"} <= {key.role for key in keys if key is not None}
 
 
 def unwrapped(expression: Expression) -> Expression:

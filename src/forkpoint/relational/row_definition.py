@@ -1,5 +1,4 @@
-"""The definition of stored rows: those of both sides of a join, or of the partitions of OVER, and what a changed query can make of
-them."""
+"""The definition of rows that are kept by key, of joins and of OVER, and what a changed query can make of them."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from forkpoint.relational.types import Field, SqlType
 
 
 class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
-    """``node``: in canonical form. ``view`` refers to its columns. Each of its inputs is a side: ``left.`` and ``right.`` of a join,
-    and "" of OVER; the names of its columns begin with that."""
+    """``node``: in canonical form. ``view`` refers to its columns. Each of its inputs is a side: ``left.`` and ``right.`` of a
+    join, and "" of OVER; the names of its columns begin with that."""
 
     node: Join | Over
     view: View

@@ -9,12 +9,26 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definition import GroupDefinition, View
-from forkpoint.relational.expressions import Column, Expression, Item, Literal
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
-from forkpoint.relational.plan import Aggregate, Join, Over, Plan, Scan, Select, Union, is_updating, nodes_of
+from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
+from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
+from forkpoint.relational.plan import (
+    Aggregate,
+    Join,
+    Over,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Window,
+    is_updating,
+    is_windowed,
+    nodes_of,
+)
 from forkpoint.relational.row_definition import RowsDefinition
 from forkpoint.relational.types import Field, Schema, SqlType
 
@@ -50,12 +64,18 @@ class Translator:
             return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
             return self._select(below.input, both(below.condition, condition), items, schema, weighted=weighted)
+        if isinstance(below, Window):
+            return self._window(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
-            return (Edge(self._aggregate(below, View(condition, items), schema)),)
+            edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
+            if not (weighted and is_windowed(below)):
+                return edges
+            kept = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
+            return selected(edges, (None, kept), schema, weighted=True)
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
-        spec = SelectSpec(condition, items, weighted)
-        return (Edge(Transformation(spec, "select", self.source(below.table), row_type(schema, updating=weighted))),)
+        upstream = self.source(below.table)
+        return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
         """Projection and filter of each input."""
@@ -69,20 +89,36 @@ class Translator:
             edges += self._select(each.input, where, of_input, schema, weighted=updating)
         return tuple(edges)
 
+    def _window(
+        self, window: Window, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter of the rows of windows. Only the columns that they need get there."""
+        added = (*window.added, Field(LAST, SqlType("BOOLEAN", nullable=False)))
+        read = [item.of for item in items] + ([] if condition is None else [condition])
+        used = {column.name: column for each in read for column in columns_of(each)}
+        below = tuple(Item(name, column) for name, column in used.items() if name not in {field.name for field in added})
+        fields = (*(Field(each.name, each.of.type) for each in below), *(field for field in added if field.name in used))
+        upstream = self._select(window.input, None, (*below, Item(TIME, window.time)))
+        rows = Edge(Transformation(WindowsSpec(window.windows, window.names), str(window.windows), upstream, row_type(fields)))
+        return selected((rows,), (condition, items), schema, weighted=weighted)
+
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         definition = GroupDefinition(aggregate, view)
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
+        windowed = definition.window_keys
+        if windowed and in_several_windows(aggregate.input):
+            items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
         return Transformation(
-            GroupAggregateSpec(definition),
+            (WindowAggregateSpec if windowed else GroupAggregateSpec)(definition),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
-            row_type(schema, updating=True),
-            uid=self._uid("-".join(("group-by", *names)) if names else "aggregate"),
+            row_type(schema, updating=not windowed),
+            uid=self._uid(_role(definition)),
         )
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
@@ -107,6 +143,44 @@ class Translator:
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)
+
+
+def _role(definition: GroupDefinition) -> str:
+    """What the operator of an aggregate does, for its uid."""
+    names = [name for name in definition.key_names if name not in definition.window_keys.values()]
+    if definition.window_keys:
+        return "-".join(("windows-by", *names)) if names else "windows"
+    return "-".join(("group-by", *names)) if names else "aggregate"
+
+
+def in_several_windows(plan: Plan) -> bool:
+    """Whether the rows of an aggregate's input are those of another table, several times each."""
+    below = plan.input if isinstance(plan, Select) else plan
+    return isinstance(below, Window) and below.windows.per_row > 1
+
+
+Selection = tuple[Expression | None, tuple[Item, ...]]
+"""A condition and items."""
+
+
+def selected(upstream: tuple[Edge, ...], of: Selection, schema: Schema, *, weighted: bool) -> tuple[Edge, ...]:
+    type = row_type(schema, updating=weighted)
+    return (Edge(Transformation(SelectSpec(*of, weighted), "select", upstream, type)),)
+
+
+def computed_before(condition: Expression | None, items: tuple[Item, ...], upstream: tuple[Edge, ...]) -> Selection:
+    """The selection with columns in place of what the source of a table has computed: columns that their expression names."""
+    type = upstream[0].upstream.output_type
+    known = set() if type is None else set(type.column_names)
+
+    def read(expression: Expression) -> Expression:
+        if not isinstance(expression, Call):
+            return expression
+        if str(expression) in known:
+            return Column(str(expression), expression.type)
+        return Call(expression.function, tuple(map(read, expression.arguments)), expression.type)
+
+    return None if condition is None else read(condition), tuple(Item(item.name, read(item.of)) for item in items)
 
 
 def free_name(name: str, taken: set[str]) -> str:

@@ -19,10 +19,11 @@ from forkpoint.sql.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.times import TIME_CALLS, bind_time
-from forkpoint.sql.tokens import CALL
+from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 from forkpoint.sql.types import named_type
 
 if TYPE_CHECKING:
+    from forkpoint.sql.over import Overs
     from forkpoint.sql.subqueries import Values
 
     Node = Any
@@ -59,7 +60,7 @@ _CHANGING = {
 }
 """Their values differ each time: after a failure, an epoch would not be the same again."""
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
-CALLED = frozenset((_NAMED | _CHANGING) - _KEYWORDS)
+CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
 _INT = 2**31
 _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
@@ -68,7 +69,8 @@ _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected 
 @dataclass
 class Binder:
     """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with
-    ``clause``, the name of that place. ``offset``: of the query in its source."""
+    ``clause``, the name of that place. ``offset``: of the query in its source. ``calls``: what calls mean in this query, by their
+    text."""
 
     scope: Scope
     offset: int
@@ -76,6 +78,8 @@ class Binder:
     clause: str = "here"
     offsets: dict[str, int] = field(default_factory=dict)
     values: Values | None = None
+    overs: Overs | None = None
+    calls: Mapping[str, Expression] = field(default_factory=dict)
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
@@ -115,6 +119,12 @@ class Binder:
                 return self.call("IF", node, [self.bind(node.this), self.bind(node.args["true"]), default])
             case exp.Cast() | exp.TryCast():
                 return self._cast(node)
+            case exp.Window():
+                if self.overs is None:
+                    raise self.error(node, f"OVER is not allowed {self.clause}; select from a subquery with it")
+                return self.overs.column(node, self)
+            case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
+                raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
                 raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
         if is_aggregate(node):
@@ -222,7 +232,11 @@ class Binder:
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
     def _function(self, node: Node) -> Expression:
+        if self.calls and node.sql() in self.calls:
+            return self.calls[node.sql()]
         name, arguments = self._called(node)
+        if name in WINDOW_CALLS:
+            raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
             raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)

@@ -10,10 +10,25 @@ from sqlglot import exp
 from forkpoint.sql.errors import SqlError
 
 _OPERATOR = frozenset({"this", "expression"})
+_SORTED = frozenset({"order", "limit", "offset", "with_", "distinct"})
 _PARTS: dict[type, frozenset[str]] = {
-    exp.Select: frozenset({"expressions", "from_", "where", "group", "having", "distinct", "with_", "joins"}),
+    exp.Select: _SORTED | {"expressions", "from_", "where", "group", "having", "joins", "windows"},
     exp.Join: frozenset({"this", "on", "using", "side", "kind", "method"}),
-    exp.Union: frozenset({"this", "expression", "distinct", "with_"}),
+    exp.Union: _OPERATOR | _SORTED,
+    exp.Intersect: _OPERATOR | _SORTED,
+    exp.Except: _OPERATOR | _SORTED,
+    exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
+    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
+    exp.Order: frozenset({"expressions"}),
+    exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
+    exp.Limit: frozenset({"expression"}),
+    exp.Fetch: frozenset({"count", "direction", "limit_options"}),
+    exp.Offset: frozenset({"expression"}),
+    exp.RowNumber: frozenset(),
+    exp.Rank: frozenset(),
+    exp.DenseRank: frozenset(),
+    exp.Lag: frozenset({"this", "offset", "default"}),
+    exp.Lead: frozenset({"this", "offset", "default"}),
     exp.From: frozenset({"this"}),
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias"}),
@@ -34,10 +49,6 @@ _PARTS: dict[type, frozenset[str]] = {
 }
 _NAMES = {
     "laterals": "LATERAL",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "offset": "OFFSET",
-    "windows": "WINDOW",
     "match": "MATCH_RECOGNIZE",
     "pivots": "PIVOT",
     "locks": "FOR UPDATE",

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 from sqlglot import exp
-from sqlglot.errors import ParseError
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
 from forkpoint.relational.ordered import FUNCTIONS as ORDERED
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Select, Union, is_updating, key_name, plain_name
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.plan import (
+    Aggregate,
+    AggregateCall,
+    Order,
+    Plan,
+    Select,
+    Union,
+    Window,
+    is_updating,
+    key_name,
+    nodes_of,
+    plain_name,
+)
+from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.expressions import CALLED, Binder
+from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.grouping import GROUPING, Keys
 from forkpoint.sql.joins import join
+from forkpoint.sql.over import OVER, Overs, limited
 from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import Query
 from forkpoint.sql.subqueries import (
@@ -33,7 +44,8 @@ from forkpoint.sql.subqueries import (
     reads_outer,
     split_outer,
 )
-from forkpoint.sql.tokens import dialect, named_calls
+from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -41,35 +53,12 @@ Lookup = Callable[[str], Plan | None]
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
-    # What precedes the query becomes space, so that positions are those of the whole text.
-    try:
-        tree = _parsed(query.source.text[query.start : query.end])
-    except ParseError as error:
-        raise _syntax_error(query, error) from None
-    binder = _QueryBinder(query.source, query.start, lookup, tables, {})
-    refuse_unread_parts(tree, binder.error)
+    tokens, windows = window_calls(tokens_of(query), query)
+    tree = syntax_tree(tokens, query)
+    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
+    for each in (tree, *(call.data for call in windows.values())):
+        refuse_unread_parts(each, binder.error)
     return binder.bind(tree)
-
-
-def _parsed(text: str) -> Any:
-    flink = dialect()()
-    found = flink.parser().parse(named_calls(flink.tokenize(text), CALLED), text)
-    if len(found) != 1 or found[0] is None:
-        raise ParseError("expected one query")
-    return found[0]
-
-
-def _syntax_error(query: Query, error: ParseError) -> SqlError:
-    found = error.errors[0] if error.errors else {}
-    before = query.source.text[: query.start]
-    line, column = int(found.get("line") or 1), int(found.get("col") or 1)
-    text = query.source.text[query.start : query.end]
-    lines = text.split("\n")
-    at = len(before) + sum(len(each) + 1 for each in lines[: line - 1])
-    word = str(found.get("highlight") or "")
-    at += max(0, column - max(len(word), 1))
-    what = re.sub(r"<class '.*?\.(\w+)'>", r"\1", str(found.get("description") or error)).split("<Token")[0].strip()
-    return query.source.error(at, f"syntax error at {word!r}: {what}" if word else f"syntax error: {what}")
 
 
 class _QueryBinder:
@@ -79,11 +68,12 @@ class _QueryBinder:
         offset: int,
         lookup: Lookup,
         tables: Callable[[], list[str]],
+        windows: Mapping[str, WindowCall],
         local: Mapping[str, Plan],
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._outer = outer
+        self._windows, self._outer = windows, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -94,10 +84,17 @@ class _QueryBinder:
             return self.subquery(tree.this, outer)
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
-        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._local, outer)
+        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
             inner._local[cte.alias] = inner.bind(cte.this)
-        return inner._select(tree) if isinstance(tree, exp.Select) else Subquery(inner._set_operation(tree))
+        if isinstance(tree, exp.Select):
+            return inner._select(tree)
+        plan = inner._set_operation(tree)
+        scope = Scope(self._source, (Relation.of("", plan),))
+        _, order = _ordered(
+            tree.args.get("order"), tuple(map(_item, plan.schema)), Binder(scope, self._offset, None, "in ORDER BY")
+        )
+        return Subquery(inner._limited(plan, tree, order))
 
     def _set_operation(self, tree: Any) -> Plan:
         name = type(tree).__name__.upper()
@@ -115,28 +112,35 @@ class _QueryBinder:
             if not tree.args.get("distinct"):
                 raise self.error(tree.expression, f"{name} ALL is not supported yet")
             return _in_both(left, right) if isinstance(tree, exp.Intersect) else _in_first_only(left, right)
-        plan: Plan = Union((left, right))
-        return _distinct(plan) if tree.args.get("distinct") else plan
+        union = Union((left, right))
+        return _distinct(union) if tree.args.get("distinct") else union
 
     def _select(self, tree: Any) -> Subquery:
         below, scope = self._from(tree)
+        below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
         group = tree.args.get("group")
-        own = Keys.bound(group, lambda node: self._key(node, scope), self.error)
+        own = Keys.bound(group, lambda node: self._key(node, scope, window), self.error)
         if not own.plain:  # keys are NULL in other sets
             scope = scope.on_side("", nullable=True)
         aggregates: dict[str, AggregateCall] = {}
-        binder = Binder(scope, self._offset, aggregates, values=values)
+        change: Callable[[Expression], Expression] = _itself
+        overs = Overs({node.this.name: node for node in tree.args.get("windows") or ()})
+        binder = Binder(scope, self._offset, aggregates, values=values, calls=window, overs=overs)
         items = self._items(tree, binder, scope)
+        items, order = _ordered(tree.args.get("order"), items, binder)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
         calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
+            if not own.plain and any(isinstance(node, Window) for node in nodes_of(below)):
+                raise self.error(group, "grouping sets of windows are not supported yet")
             keys, below = own.items(), own.expanded(below)
             compared, outer = self._outer_keys(tree, outer)
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
             grouped = _Grouped(self._source, own, keys, set(aggregates), binder.offsets)
+            change = grouped.over_groups
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
             items += tuple(Item(name, Column(key_name(of), of.type)) for name, of in compared.items())
             shown = None if shown is None else grouped.over_groups(shown)
@@ -150,11 +154,22 @@ class _QueryBinder:
             outer = tuple(map(hidden, outer))
         if any(reads_outer(of) for of in (*(item.of for item in items), *([] if shown is None else [shown]))):
             raise self.error(tree, "the outer query's columns can be compared in WHERE of the subquery only")
-        plan, (shown, *of) = values.joined(below, [shown, *(item.of for item in items)])
+        if overs.found and shown is not None:  # HAVING comes before OVER
+            below, shown = Select(below, shown, tuple(Item(f.name, Column(f.name, f.type)) for f in below.schema)), None
+        below, of = overs.added(below, [item.of for item in items], change)
+        plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
             plan = _distinct(plan)
-        return Subquery(plan, outer, calls, items[0].of)
+        return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
+
+    def _limited(self, plan: Plan, tree: Any, order: tuple[Order, ...]) -> Plan:
+        """The rows within LIMIT and OFFSET, without the columns that only ORDER BY reads."""
+        if not any(tree.args.get(name) for name in ("order", "limit", "offset")):
+            return plan
+        plan = limited(plan, tree, order, self.error)
+        kept = tuple(Item(f.name, Column(f.name, f.type)) for f in plan.schema if not f.name.startswith(ORDER))
+        return Select(plan, None, kept)
 
     def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
         for text, call in aggregates.items():
@@ -215,6 +230,9 @@ class _QueryBinder:
         return plan, Relation.of(alias, plan)
 
     def _table(self, name: str, node: Any) -> Plan:
+        window = self._windows.get(name)
+        if window is not None:
+            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, ()), self._offset))
         found = self._local.get(name) or self._lookup(name)
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
@@ -234,8 +252,8 @@ class _QueryBinder:
             items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
         return _distinct_names(items)
 
-    def _key(self, node: Any, scope: Scope) -> Expression:
-        found = Binder(scope, self._offset, None, "in GROUP BY").bind(node)
+    def _key(self, node: Any, scope: Scope, calls: Mapping[str, Expression]) -> Expression:
+        found = Binder(scope, self._offset, None, "in GROUP BY", calls=calls).bind(node)
         if not any(columns_of(found)):
             raise self.error(node, f"GROUP BY {found} is a constant; name a column")
         return found
@@ -254,6 +272,37 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
             column = Call("CAST", (column,), of.with_null(field.type.nullable))
         items.append(Item(field.name, column))
     return Select(plan, None, tuple(items))
+
+
+ORDER = "$order"
+"""Begins the names of columns that only ORDER BY reads."""
+
+
+def _itself(expression: Expression) -> Expression:
+    return expression
+
+
+def _item(field: Field) -> Item:
+    return Item(field.name, Column(field.name, field.type))
+
+
+def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[Item, ...], tuple[Order, ...]]:
+    """ORDER BY over the columns of a query, which may be named, numbered, or computed from what the query reads."""
+    found: list[Order] = []
+    columns = {item.name: Column(item.name, item.of.type) for item in items}
+    names = list(columns)
+    for each in () if node is None else node.expressions:
+        of = each.this
+        if isinstance(of, exp.Literal) and str(of.this).isdigit() and 0 < int(of.this) <= len(names):
+            column = columns[names[int(of.this) - 1]]
+        elif isinstance(of, exp.Column) and not of.table and of.name in columns:
+            column = columns[of.name]
+        else:
+            expression = binder.bind(of)
+            column = Column(f"{ORDER}{len(found)}", expression.type)
+            items = (*items, Item(column.name, expression))
+        found.append(Order(column, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
+    return items, tuple(found)
 
 
 def _distinct(plan: Plan) -> Plan:
@@ -306,7 +355,11 @@ class _Grouped:
             if grouping is None:
                 raise self._source.error(self._offsets[str(expression)], "GROUPING takes the keys of GROUP BY")
             return grouping
-        if isinstance(expression, Column) and expression.name not in self._aggregates and not expression.name.startswith(VALUE):
+        if (
+            isinstance(expression, Column)
+            and expression.name not in self._aggregates
+            and not expression.name.startswith((VALUE, OVER))
+        ):
             name = plain_name(expression.name)
             raise self._source.error(
                 self._offsets.get(expression.name, 0),

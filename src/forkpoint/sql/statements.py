@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens, statements_of
 from forkpoint.sql.types import column_type
+
+if TYPE_CHECKING:
+    from forkpoint.sql.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,27 @@ class Query:
 
 
 @dataclass(frozen=True)
+class ComputedColumn:
+    """A column that is computed when the table is read. ``position``: the number of other columns before it."""
+
+    name: str
+    of: Query
+    position: int
+
+
+@dataclass(frozen=True)
+class WatermarkClause:
+    """``WATERMARK FOR column AS of``. ``at``: where the column is named."""
+
+    column: str
+    at: int
+    of: Query
+
+
+@dataclass(frozen=True)
 class CreateTable:
-    """``offsets``: of the options, by name, and of the table's name as ``""``."""
+    """``offsets``: of the options, by name, and of the table's name as ``""``. ``schema``: the columns that are read and written.
+    ``reading``: the columns of the table in queries, if some are computed, or are event time."""
 
     name: str
     schema: tuple[Field, ...]
@@ -31,6 +54,7 @@ class CreateTable:
     if_not_exists: bool
     source: Text
     offsets: dict[str, int]
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -164,6 +188,8 @@ def _create_table(source: Text, tokens: Tokens) -> CreateTable:
     name = table_name(tokens)
     tokens.expect("(")
     fields: dict[str, Field] = {}
+    computed: dict[str, ComputedColumn] = {}
+    watermark: WatermarkClause | None = None
     key: list[str] = []
     key_at = 0
     while True:
@@ -174,15 +200,22 @@ def _create_table(source: Text, tokens: Tokens) -> CreateTable:
             tokens.expect("PRIMARY", "KEY")
             key_at, key = at, tokens.names("a column")
             tokens.expect("NOT", "ENFORCED")
-        elif tokens.peek("WATERMARK"):
-            raise source.error(at, "WATERMARK is not supported yet; leave it out: GROUP BY needs no event time")
+        elif tokens.take("WATERMARK", "FOR"):
+            if watermark is not None:
+                raise source.error(at, "a table has one WATERMARK")
+            column_at, column = tokens.offset, tokens.name("the column that is event time")
+            tokens.expect("AS")
+            watermark = WatermarkClause(column, column_at, _expression(source, tokens))
         else:
-            field, is_key = _column(source, tokens)
-            if field.name in fields:
-                raise source.error(at, f"column {field.name!r} is declared twice")
-            fields[field.name] = field
+            found, is_key = _column(source, tokens, len(fields))
+            if found.name in fields or found.name in computed:
+                raise source.error(at, f"column {found.name!r} is declared twice")
+            if isinstance(found, ComputedColumn):
+                computed[found.name] = found
+            else:
+                fields[found.name] = found
             if is_key:
-                key_at, key = at, [field.name]
+                key_at, key = at, [found.name]
         if not tokens.take(","):
             break
     tokens.expect(")")
@@ -196,7 +229,12 @@ def _create_table(source: Text, tokens: Tokens) -> CreateTable:
             raise source.error(key_at, f"the primary key has no column {column!r}; {did_you_mean(column, fields)}")
         fields[column] = Field(column, fields[column].type.with_null(False))
     tokens.finish()
-    return CreateTable(name, tuple(fields.values()), tuple(key), options, if_not_exists, source, offsets)
+    schema, reading = tuple(fields.values()), None
+    if computed or watermark is not None:
+        from forkpoint.sql.reading import bind_reading  # which binds expressions, and so needs this module
+
+        reading = bind_reading(source, schema, tuple(computed.values()), watermark)
+    return CreateTable(name, schema, tuple(key), options, if_not_exists, source, offsets, reading)
 
 
 def _options(source: Text, tokens: Tokens, offsets: dict[str, int]) -> dict[str, str]:
@@ -215,10 +253,19 @@ def _options(source: Text, tokens: Tokens, offsets: dict[str, int]) -> dict[str,
     return options
 
 
-def _column(source: Text, tokens: Tokens) -> tuple[Field, bool]:
+def _expression(source: Text, tokens: Tokens) -> Query:
+    """An expression in a list of columns."""
+    start = tokens.skip_expression()
+    return Query(source, start, tokens.end)
+
+
+def _column(source: Text, tokens: Tokens, position: int) -> tuple[Field | ComputedColumn, bool]:
     name, at = tokens.name("a column"), tokens.offset
-    if tokens.peek("AS"):
-        raise source.error(at, "computed columns are not supported yet; compute the column in the query")
+    if tokens.take("AS"):
+        computed = ComputedColumn(name, _expression(source, tokens), position)
+        if tokens.take("COMMENT"):
+            tokens.text("a comment in single quotes")
+        return computed, False
     if tokens.peek("METADATA"):
         raise source.error(at, "metadata columns are not supported yet")
     of = column_type(source, tokens)

@@ -31,11 +31,11 @@ def bind_time(binder: Binder, node: Node) -> Expression | None:
         case exp.Floor() | exp.Ceil() if node.args.get("to") is not None:
             return _unit_call(binder, node, f"{node.sql_name()} TO", _unit(node.args["to"]), [node.this])
         case exp.Add(this=moment, expression=exp.Interval() as interval):
-            return _plus(binder, node, binder.bind(moment), *_interval(binder, interval))
+            return _plus(binder, node, binder.bind(moment), *interval_of(binder, interval))
         case exp.Add(this=exp.Interval() as interval, expression=moment):
-            return _plus(binder, node, binder.bind(moment), *_interval(binder, interval))
+            return _plus(binder, node, binder.bind(moment), *interval_of(binder, interval))
         case exp.Sub(this=moment, expression=exp.Interval() as interval):
-            unit, count = _interval(binder, interval)
+            unit, count = interval_of(binder, interval)
             return _plus(binder, node, binder.bind(moment), unit, -count)
         case exp.Anonymous() if str(node.this).removeprefix(CALL) in TIME_CALLS:
             return _call(binder, node, str(node.this).removeprefix(CALL))
@@ -87,7 +87,7 @@ def _add(binder: Binder, node: Node, moment: Expression, unit: str, count: Expre
     return binder.call("PLUS MONTHS" if unit in MONTHS else "PLUS MICROSECONDS", node, [moment, count])
 
 
-def _interval(binder: Binder, node: Node) -> tuple[str, int]:
+def interval_of(binder: Binder, node: Node) -> tuple[str, int]:
     """The smallest unit of an interval, and its months or microseconds."""
     value, unit = node.this, node.args.get("unit")
     if not isinstance(value, exp.Literal) or not value.is_string or unit is None:
@@ -105,8 +105,8 @@ def _interval(binder: Binder, node: Node) -> tuple[str, int]:
 
 
 def _single(unit: Node) -> str:
-    """``DAY(3)``, with a precision, is read as a function."""
-    return str(unit.sql_name() if isinstance(unit, exp.Func) else unit.name)
+    """``DAY(3)``, with a precision, is read as a function. ``DAYS`` is DAY."""
+    return str(unit.sql_name() if isinstance(unit, exp.Func) else unit.name).upper().removesuffix("S")
 
 
 def _months(text: str, first: str, last: str) -> int | None:

@@ -12,6 +12,10 @@ from forkpoint.sql.errors import SqlError, Text
 
 CALL = "call "
 """What precedes the names that ``named_calls`` gives."""
+WINDOW_CALLS = {
+    name: kind for kind in ("TUMBLE", "HOP", "SESSION") for name in (kind, f"{kind}_START", f"{kind}_END", f"{kind}_ROWTIME")
+}
+"""The functions of windows in GROUP BY, and the kind of window that they are about."""
 _QUOTED = ("STRING", "IDENTIFIER")
 
 if TYPE_CHECKING:
@@ -127,6 +131,16 @@ class Tokens:
         """The offset of the remaining tokens, which are then read."""
         offset = self.offset
         self._at = len(self._tokens)
+        return offset
+
+    def skip_expression(self) -> int:
+        """Read an expression up to a comma, a closing parenthesis or a comment that is not part of it. Returns its offset."""
+        offset, start, depth = self.offset, self._at, 0
+        while not self.done and (depth or not (self.peek(",") or self.peek(")") or self.peek("COMMENT"))):
+            depth += self.peek("(") - self.peek(")")
+            self._at += 1
+        if self._at == start:
+            raise self.unexpected("an expression")
         return offset
 
     def finish(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
-from forkpoint.relational.plan import Plan, Scan
+from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, Drop
+
+if TYPE_CHECKING:
+    from forkpoint.sql.reading import Reading
 
 _DEFAULT = ("default_catalog", "default_database")
 
@@ -25,10 +28,20 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream of the program as a table of added rows."""
+    """A stream of the program as a table of added rows. ``reading``: its columns in queries, if some are computed, or are event
+    time."""
 
     schema: Schema
     edges: tuple[Edge, ...]
+    reading: Reading | None = None
+
+
+def _read(name: str, table: CreateTable | StreamTable) -> Plan:
+    """The plan that reads a table."""
+    if table.reading is None:
+        return Scan(name, table.schema)
+    watermark = table.reading.watermark
+    return Select(Scan(name, table.schema, None if watermark is None else watermark.time), None, table.reading.columns)
 
 
 @dataclass
@@ -44,7 +57,7 @@ class Catalog:
         """The plan that reads a table or view."""
         name = plain_name(name)
         table = self.tables.get(name) or self.streams.get(name)
-        return Scan(name, table.schema) if table is not None else self.views.get(name)
+        return self.views.get(name) if table is None else _read(name, table)
 
     def has(self, name: str) -> bool:
         return plain_name(name) in self.names()

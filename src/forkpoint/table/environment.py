@@ -12,6 +12,7 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Explain, Insert, Query, Set, Statement, parse
 from forkpoint.table.explanation import explained
 from forkpoint.table.results import TableResult
+from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
 
 
@@ -46,9 +47,12 @@ class StreamTableEnvironment:
             return TableResult()
         return self._started()
 
-    def create_temporary_view(self, view_path: str, data_stream: DataStream[Any]) -> None:
-        """Give a stream a name in SQL: a table of added rows, with the fields of the stream's type as columns."""
-        self._session.add_stream(view_path, data_stream)
+    def create_temporary_view(self, view_path: str, data_stream: DataStream[Any], schema: Schema | None = None) -> None:
+        """Give a stream a name in SQL: a table of added rows, with the fields of the stream's type as columns.
+
+        ``schema``: more columns, and which is event time.
+        """
+        self._session.add_stream(view_path, data_stream, schema)
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, inputs_of, is_updating
+from forkpoint.relational.plan import (
+    Aggregate,
+    Join,
+    Over,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Window,
+    inputs_of,
+    is_updating,
+    is_windowed,
+)
 
 
 def explained(plan: Plan) -> str:
@@ -21,16 +33,23 @@ def _lines(plan: Plan, depth: int) -> Iterator[str]:
 
 def _described(node: Plan) -> str:
     match node:
-        case Scan(table, fields):
-            return f"Scan {table}({', '.join(field.name for field in fields)})"
+        case Scan(table, fields, rowtime):
+            event_time = "" if rowtime is None else f", event time {rowtime}"
+            return f"Scan {table}({', '.join(field.name for field in fields)}){event_time}"
         case Select(_, condition, items):
             shown = ", ".join(item.name if str(item.of) == item.name else f"{item.of} AS {item.name}" for item in items)
             return f"Select {shown}" + ("" if condition is None else f" WHERE {condition}")
         case Aggregate(_, keys, calls):
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
-            return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, without limit"
+            kept = "until its window ends" if is_windowed(node) else "without limit"
+            return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition):
             on = "" if condition is None else f" ON {condition}"
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
+        case Over(_, partition, _, calls):
+            by = f" by {', '.join(map(str, partition))}" if partition else ""
+            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
         case Union():
             return "Union all"
+        case Window(time=time, windows=windows):
+            return f"Window {windows} of {time}"

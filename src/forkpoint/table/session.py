@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
@@ -22,7 +23,9 @@ from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
 from forkpoint.table.catalog import Catalog, StreamTable, plain_name
 from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
+from forkpoint.table.schema import Schema, reading_of
 from forkpoint.table.streams import table_of
+from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
 
 @dataclass
@@ -33,7 +36,8 @@ class Session:
     catalog: Catalog = field(default_factory=Catalog)
     name: str | None = None
     inserted: int = 0
-    _sources: dict[str, Transformation] = field(default_factory=dict)
+    idle_timeout_ms: int | None = None
+    _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
     def forget_job(self) -> None:
@@ -65,12 +69,13 @@ class Session:
             plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
         self.catalog.views.setdefault(plain_name(statement.name), plan)
 
-    def add_stream(self, name: str, stream: DataStream[Any]) -> None:
+    def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
         edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
-        table = StreamTable(*table_of(name, stream.get_type(), edges))
+        fields, edges = table_of(name, stream.get_type(), edges)
         self._check_free(name, False, lambda problem: ConfigError(problem))
-        self.catalog.streams[plain_name(name)] = table
+        reading = None if schema is None else reading_of(schema, fields)
+        self.catalog.streams[plain_name(name)] = StreamTable(fields, edges, reading)
 
     def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
         if self.catalog.has(name) and not if_not_exists:
@@ -86,6 +91,9 @@ class Session:
         assert statement.key is not None
         if statement.key == "pipeline.name":
             self.name = statement.value
+            return
+        if statement.key == IDLE_TIMEOUT:
+            self.idle_timeout_ms = parse_duration_ms(statement.key, statement.value) or None
             return
         self.env.configure({statement.key: statement.value})
 
@@ -138,23 +146,30 @@ class Session:
             )
 
     def _source(self, name: str) -> tuple[Edge, ...]:
-        stream = self.catalog.streams.get(name)
-        if stream is not None:
-            return stream.edges
-        found = self._sources.get(name)
-        if found is None:
-            table = self.catalog.tables[name]
-            spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-            found = Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)
-            self._sources[name] = found
-        return (Edge(found),)
+        if name not in self._sources:
+            table = self.catalog.streams.get(name) or self.catalog.tables[name]
+            idle_timeout_ms = self.idle_timeout_ms
+            if isinstance(table, StreamTable):
+                edges = table.edges
+            else:
+                spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
+                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)),)
+                idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
+            watermark = None if table.reading is None else table.reading.watermark
+            if watermark is not None and watermark.delay_ms is not None:
+                edges = with_watermarks(edges, name, table.schema, watermark, idle_timeout_ms)
+            self._sources[name] = edges
+        return self._sources[name]
 
 
 def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
     """The query's columns as the table's: by position, converted as INSERT does."""
     source = statement.query.source
     fields = {each.name: each for each in table.schema}
+    computed = set() if table.reading is None else {item.name for item in table.reading.columns} - fields.keys()
     for column in statement.columns:
+        if column in computed:
+            raise source.error(statement.at, f"column {column!r} of table {table.name!r} is computed: it cannot be written")
         if column not in fields:
             raise source.error(statement.at, f"table {table.name!r} has no column {column!r}; {did_you_mean(column, fields)}")
     targets = statement.columns or tuple(fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -172,10 +172,16 @@ def _from_unixtime(seconds: int, pattern: str = _DEFAULT) -> str:
         raise ValueError(f"{seconds} seconds exceed the years from 1 to 9999") from None
 
 
-def _to_timestamp_ltz(count: int, precision: int = 3) -> datetime:
+def _to_timestamp_ltz(count: Datum, precision: Datum | None = None) -> Datum:
+    factor = 1000 if precision is None else per_distinct(_microseconds_per, pa.int64(), precision)
+    total = pc.multiply_checked(pc.cast(count, pa.int64()), factor)
+    return pc.cast(_in_years(total, 1), _LTZ.arrow_type)
+
+
+def _microseconds_per(precision: int) -> int:
     if precision not in (0, 3):
         raise ValueError(f"the precision of TO_TIMESTAMP_LTZ is 0 or 3, not {precision}")
-    return datetime(1970, 1, 1, tzinfo=UTC) + (timedelta(seconds=count) if precision == 0 else timedelta(milliseconds=count))
+    return 10**6 if precision == 0 else 1000
 
 
 def _made(function: Callable[..., Any], result: pa.DataType) -> Callable[..., Datum]:
@@ -203,7 +209,7 @@ TIMES: dict[str, Function] = {
         _made(_to_timestamp, _NAIVE),
         checks=((1, bad_parser),),
     ),
-    "TO_TIMESTAMP_LTZ": Function((1, 2), signature(_LTZ, INTEGERS, INTEGERS), _made(_to_timestamp_ltz, _LTZ.arrow_type)),
+    "TO_TIMESTAMP_LTZ": Function((1, 2), signature(_LTZ, INTEGERS, INTEGERS), _to_timestamp_ltz),
     "UNIX_TIMESTAMP": Function(
         (1, 2), signature(BIGINT, _TEXT, _TEXT), _made(_unix_timestamp, pa.int64()), checks=((1, bad_parser),)
     ),

@@ -19,15 +19,16 @@ import pyarrow.compute as pc
 
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational import ordered
 from forkpoint.relational.aggregates import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
 from forkpoint.relational.definition import GroupDefinition, stored_definition
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
-from forkpoint.runtime.columnar.keys import GroupedRows, decode_keys
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -73,7 +74,7 @@ class GroupAggregateSpec(KeyedSpec):
             DeclaredState.of(descriptor) for descriptor in (descriptor_of(self.definition), *values_of(self.definition).values())
         ]
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> GroupAggregate:
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
         return GroupAggregate(info, state.keyed, self.definition)
 
 
@@ -90,7 +91,21 @@ class Groups:
         return np.asarray(self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0)
 
 
-class GroupAggregate(KeyedOperator):
+@dataclass(frozen=True)
+class Update:
+    """The groups with rows in an epoch, before and after it, and the last row of each. ``unused``: accumulators that only the old
+    query needs."""
+
+    keys: KeySet
+    before: Groups
+    after: Groups
+    unused: Mapping[str, pa.Array]
+    last: Longs
+
+
+class GroupOperator(KeyedOperator):
+    """Accumulators by key."""
+
     def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
         super().__init__(info, backend)
         assert self._type is not None
@@ -104,27 +119,17 @@ class GroupAggregate(KeyedOperator):
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
-        self._changed = False
-        self._ordered = any(each.kind in ("first", "last", "list") for each in definition.accumulators)
+        self._ordered = any(each.kind in ordered.FUNCTIONS.values() for each in definition.accumulators)
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0].in_order() if self._ordered else inputs[0]
-        before = self._before if epoch.restored else None
-        found = self._update(batch) if batch.size else None
-        self._changed = found is not None
-        parts: list[Changes] = [] if found is None else [self._difference(*found, before or self._definition)]
-        if before is not None:
-            parts += self._untouched(None if found is None else found[0].keys, before)
-        return Outputs(self._emitted(batch, epoch, [part for part in parts if part[0].num_rows]))
+    def _rows(self, inputs: list[Batch]) -> Batch:
+        """The epoch's rows, in order if an accumulator depends on it."""
+        return inputs[0].in_order() if self._ordered else inputs[0]
 
-    # -- the epoch's rows
-
-    def _update(self, batch: Batch) -> tuple[Groups, Groups, Longs]:
-        """The groups with rows in this epoch, before and after it, and the last row of each."""
-        table = columns_of(batch, self._in)
+    def _update(self, table: pa.RecordBatch) -> Update:
+        """Add rows to their groups, or take them back. ``_write`` saves the groups."""
         keys = key_columns(table, len(self._definition.key_names), self._backend.key_type)
         grouped = GroupedRows.of(keys, self._key, self._backend.max_parallelism)
-        key_set, starts, column = grouped.keys, grouped.starts, grouped.keys.column
+        key_set, starts = grouped.keys, grouped.starts
         table, last = table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
@@ -142,19 +147,14 @@ class GroupAggregate(KeyedOperator):
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
                 after[name] = accumulated(accumulator, values, weights, starts, before)
-        groups = Groups(column, after)
-        exist = groups.exist
         unused = {name: _filled(saved.column(name)) for name in saved.schema.names if name not in after}
-        self._columns.write(after | unused, exist)
-        self._columns.clear(~exist)
-        return Groups(column, dict(zip(saved.schema.names, saved.columns, strict=True))), groups, last
+        before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
+        return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
 
-    # -- changes of the view
-
-    def _difference(self, old: Groups, new: Groups, last: Longs, before: GroupDefinition) -> Changes:
-        """The changes between two states of groups, and the row at whose coordinates each is emitted."""
-        changes, groups = self._changes(self._view(before, old), self._view(self._definition, new), len(new.keys))
-        return changes, last[groups]
+    def _write(self, update: Update, kept: Bools) -> None:
+        """Save the groups that are kept, and clear the others."""
+        self._columns.write({**update.after.state, **update.unused}, kept)
+        self._columns.clear(~kept)
 
     def _view(self, definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
         """The groups that a view shows, and their columns."""
@@ -164,6 +164,33 @@ class GroupAggregate(KeyedOperator):
         named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
         shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
         return present if shown is None else present[shown], columns
+
+
+class GroupAggregate(GroupOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
+        super().__init__(info, backend, definition)
+        self._changed = False
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = self._rows(inputs)
+        before = self._before if epoch.restored else None
+        found = self._update(columns_of(batch, self._in)) if batch.size else None
+        self._changed = found is not None
+        parts: list[Changes] = []
+        if found is not None:
+            self._write(found, found.after.exist)
+            parts.append(self._difference(found, before or self._definition))
+        if before is not None:
+            parts += self._untouched(None if found is None else found.keys.column, before)
+        return Outputs(self._emitted(batch, epoch, [part for part in parts if part[0].num_rows]))
+
+    # -- changes of the view
+
+    def _difference(self, update: Update, before: GroupDefinition) -> Changes:
+        """The changes of the groups with rows, and the row at whose coordinates each is emitted."""
+        old, new = self._view(before, update.before), self._view(self._definition, update.after)
+        changes, groups = self._changes(old, new, len(update.last))
+        return changes, update.last[groups]
 
     def _changes(
         self, old: tuple[Longs, pa.RecordBatch], new: tuple[Longs, pa.RecordBatch], size: int

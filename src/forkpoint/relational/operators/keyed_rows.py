@@ -79,7 +79,7 @@ class KeyedRowsSpec(KeyedSpec):
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a running operator. ``input``: the type of its input. ``saved``: the type of its rows when the state was saved."""
+    """One side of a running operator. ``input``: the type of its input. ``saved``: that of its rows when the state was saved."""
 
     name: str
     input: TypeInformation
@@ -118,7 +118,7 @@ class KeyedRows(KeyedOperator):
             values = stored_form(self._definition, side.name, table)
             change = side.rows.update(keys, of, values, weights_of(table)).net
             added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
-        looked_at = self._looked_at([np.unique(rows.groups[rows.groups >= 0]) for rows in added])
+        looked_at = self._looked_at(added)
         before = [
             rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
             for side, which in zip(self._sides, looked_at, strict=True)
@@ -139,12 +139,13 @@ class KeyedRows(KeyedOperator):
         owners[grouped.order] = np.repeat(np.arange(len(grouped.keys.column)), np.diff(grouped.starts))
         return grouped.keys, np.split(owners, np.cumsum([len(columns[0]) for columns in parts])[:-1])
 
-    def _looked_at(self, touched: Sequence[Longs]) -> Sequence[Longs]:
+    def _looked_at(self, added: Sequence[Rows]) -> Sequence[Longs]:
         """The keys of each side whose stored rows the result depends on, for those whose rows have changed."""
         node = self._definition.node
         if isinstance(node, Over):
-            return touched
-        (left, right), both = touched, np.union1d(*touched)
+            return [np.unique(added[0].owners)]
+        left, right = (np.unique(rows.groups[rows.groups >= 0]) for rows in added)
+        both = np.union1d(left, right)
         # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
         return both if node.pads(LEFT) else right, left if node.kind in ("inner", "right") else both
 
@@ -170,7 +171,7 @@ class KeyedRows(KeyedOperator):
         keys, owners = self._grouped([*of_stored, *map(self._key_columns, tables)])
         old, kept, added = [], [], []
         for ordinal, (side, each, table) in enumerate(zip(self._sides, stored, tables, strict=True)):
-            of_table, values = owners[2 + ordinal], stored_form(self._definition, side.name, table)
+            of_table, values = owners[len(self._sides) + ordinal], stored_form(self._definition, side.name, table)
             weights = np.ones(table.num_rows, np.int64) if (given := weights_of(table)) is None else given
             old.append(rows_of(before, side.name, Counts(owners[ordinal], each.values, each.counts), keys.column))
             kept.append(_still_kept(before, self._definition, side.name, old[ordinal]))

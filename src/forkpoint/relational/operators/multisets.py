@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -67,11 +68,13 @@ class Multiset:
         self._type, self._counts = descriptor.key_type, Codec(descriptor.value_type)
         backend.record("map", self._name, descriptor.value_type, descriptor.key_type, definition=descriptor.definition)
         self._log = ChangeLog()
+        self._groups: Longs = np.empty(0, np.int64)  # of the log's entries
 
     def update(self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None) -> Change:
         """Add values that are not NULL, or take them back where the weight is negative. ``groups``: of each, by its index in
         ``keys``."""
         net = self._net(groups, values, weights)
+        self._groups = net.groups
         if not len(net.groups):
             return Change(net, net.counts)
         names = self._names(keys, net)
@@ -137,6 +140,17 @@ class Multiset:
                 counts.append(count)
                 of_group.append(group)
         return Counts(np.array(of_group, np.int64), decode_keys(values, self._type), self._decoded(counts))
+
+    def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
+        """Remove all values of these groups, after ``update``."""
+        kept = np.flatnonzero(~groups[self._groups]).tolist()
+        self._log = ChangeLog([self._log.keys[i] for i in kept], [self._log.values[i] for i in kept])
+        self.remove(keys.names(self._sid, np.flatnonzero(groups)))
+
+    def remove(self, prefixes: list[bytes]) -> None:
+        """Remove all stored values of groups, by their store keys without a value."""
+        for prefix in prefixes:
+            self._log.delete([name for name, _ in self._backend.store.scan(prefix, prefix_stop(prefix))])
 
     def collect(self, log: ChangeLog) -> None:
         log.add(self._log.keys, self._log.values)

@@ -50,8 +50,8 @@ def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) 
 
 @dataclass(frozen=True)
 class Partitions:
-    """Rows of partitions in their order. ``first``, ``end``: where each row's partition begins and ends. ``peers``: where the rows
-    of equal order begin. ``order``: what they are ordered by."""
+    """Rows of partitions in their order. ``first``, ``end``: where each row's partition begins and ends. ``peers``: where the
+    rows of equal order begin. ``order``: what they are ordered by."""
 
     table: pa.RecordBatch
     owners: Longs
@@ -89,8 +89,8 @@ def _ranks(column: pa.Array, order: Order | None) -> Longs:
         column = column.cast(pa.int8())
     first = order is None or order.nulls_first
     kind = "descending" if order is not None and order.descending else "ascending"
-    found = pc.rank(column, sort_keys=kind, null_placement="at_start" if first else "at_end", tiebreaker="dense")
-    return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+    found = np.asarray(pc.rank(column, sort_keys=kind, tiebreaker="dense").to_numpy(zero_copy_only=False)).astype(np.int64)
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), 0 if first else len(column) + 1, found)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _rank(rows: Partitions) -> Longs:
 
 def _dense_rank(rows: Partitions) -> Longs:
     begins = np.arange(len(rows.owners)) == rows.peers
-    count = np.cumsum(begins)
+    count: Longs = np.cumsum(begins)
     return count - (count[rows.first] if len(count) else count) + 1
 
 
@@ -212,4 +212,4 @@ def _of_frames(call: OverCall, table: pa.RecordBatch, first: Longs, end: Longs) 
     return found_all.fill_null(0) if call.function == "COUNT" else found_all
 
 
-FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *(name for name in AGGREGATES if name != "LISTAGG"))
+FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *AGGREGATES)

@@ -18,6 +18,7 @@ Rows = Indices | slice
 Coordinates = tuple[Longs | int, Longs | int, Longs, Longs | None]
 """Positions, splits, sequence and timestamps."""
 
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
 BLOCK_ROWS = 65_536
 """The maximum number of elements of one write to a sink."""
 
@@ -25,6 +26,7 @@ OBJECT_ROWS = 8_192
 """The number of elements that are Python objects at a time, which fit into the processor's cache."""
 
 NO_TIMESTAMP_MS = -(2**63)
+_COORDINATES = ("positions", "splits", "sequence", "_timestamps")
 EMPTY_LONGS: Longs = np.empty(0, dtype=np.int64)
 
 
@@ -254,13 +256,13 @@ class DerivedBatch(Batch):
 
     def __getattr__(self, name: str) -> Any:
         # Called only for slots without a value.
-        if name not in ("positions", "splits", "sequence", "_timestamps"):
+        if name not in _COORDINATES:
             raise AttributeError(name)
-        self.positions, self.splits, self.sequence, timestamps = self._make_coordinates()
-        try:
-            object.__getattribute__(self, "_timestamps")
-        except AttributeError:  # not set by stamp()
-            self._timestamps = timestamps
+        for slot, value in zip(_COORDINATES, self._make_coordinates(), strict=True):
+            try:
+                object.__getattribute__(self, slot)
+            except AttributeError:  # not set by a clock, which assigns timestamps and positions
+                setattr(self, slot, value)
         return getattr(self, name)
 
 
@@ -317,10 +319,12 @@ def spread(numbers: Longs | int, size: int) -> Longs:
 
 
 def column_ms(column: pa.Array) -> Longs:
-    """A column of integers (ms) or Arrow timestamps as int64 ms."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+    """A column of integers (ms) or Arrow timestamps as int64 ms, rounded down."""
+    if not pa.types.is_timestamp(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+    numbers = np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+    factor = _PER_SECOND[column.type.unit]
+    return numbers // (factor // 1000) if factor >= 1000 else numbers * 1000
 
 
 def empty_batch(type: TypeInformation | None) -> Batch:

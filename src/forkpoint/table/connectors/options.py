@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.statements import CreateTable
 
+TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
+
 
 class TableOptions:
     """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values."""
@@ -14,7 +16,7 @@ class TableOptions:
     def __init__(self, table: CreateTable) -> None:
         self.table = table
         self._options: Mapping[str, str] = table.options
-        self._known: set[str] = {"connector"}
+        self._known: set[str] = {"connector", TABLE_IDLE_TIMEOUT}
 
     def get(self, name: str, default: str | None = None) -> str | None:
         self._known.add(name)

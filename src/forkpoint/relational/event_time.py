@@ -1,0 +1,64 @@
+"""Event time in plans: the columns whose values watermarks are about, and where a column has lost that."""
+
+from __future__ import annotations
+
+from forkpoint.relational.expressions import Column, Expression
+from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
+
+
+def rowtimes(plan: Plan) -> frozenset[str]:
+    """The columns that are event time. Projections, filters, UNION ALL and windows keep it."""
+    match plan:
+        case Scan(rowtime=Column(name)):
+            return frozenset({name})
+        case Select(items=items):
+            return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
+        case Window(names=(_, _, time)):
+            return frozenset({time})
+        case Aggregate(keys=keys) if is_windowed(plan):
+            times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}
+            return frozenset(key.name for key in keys if isinstance(key.of, Column) and key.of.name in times)
+        case Union(inputs=inputs):
+            found = list(map(rowtimes, inputs))
+            columns = zip(*(each.schema for each in inputs), strict=True)
+            return frozenset(
+                same[0].name for same in columns if all(field.name in times for field, times in zip(same, found, strict=True))
+            )
+    return frozenset()
+
+
+def _is_rowtime(of: Expression, plan: Plan) -> bool:
+    of = unwrapped(of)
+    if isinstance(plan, Scan):
+        return plan.rowtime is not None and str(of) == str(plan.rowtime)
+    return isinstance(of, Column) and of.name in rowtimes(plan)
+
+
+def why_not_rowtime(plan: Plan, name: str) -> str:
+    """Where a column has lost event time, or never had it, and what to do."""
+    match plan:
+        case Scan(table=table, rowtime=None):
+            return f"table {table!r} has no watermark; declare WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
+        case Scan(table=table, rowtime=rowtime):
+            return f"the event time of table {table!r} is {rowtime}"
+        case Select(input=Scan(table=table, rowtime=rowtime), items=items) if rowtime is not None and rowtimes(plan):
+            return f"the event time of table {table!r} is {', '.join(sorted(rowtimes(plan)))}"
+        case Select(items=items):
+            of = unwrapped(next(item.of for item in items if item.name == name))
+            if not isinstance(of, Column):
+                return "an expression computes it; select the column that is event time itself"
+            return why_not_rowtime(plan.input, of.name)
+        case Aggregate() if is_windowed(plan):
+            return "of a window's columns, only window_time is event time; add it to GROUP BY"
+        case Aggregate():
+            return "GROUP BY and DISTINCT lose event time, unless they group by window_start, window_end and window_time"
+        case Window(names=(_, _, time)):
+            return f"the event time of windows is {time}"
+        case Union(inputs=inputs):
+            at = [field.name for field in plan.schema].index(name)
+            names = [each.schema[at].name for each in inputs]
+            lost = next(i for i, each in enumerate(inputs) if names[i] not in rowtimes(each))
+            return why_not_rowtime(inputs[lost], names[lost])
+        case Join():
+            return "joins lose event time"
+    raise AssertionError(plan)

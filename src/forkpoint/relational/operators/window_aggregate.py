@@ -1,0 +1,152 @@
+"""GROUP BY of windows: keeps accumulators until event time passes the window's end, then emits the group's row and forgets it.
+
+The window is part of the group's key, and each group has a timer for the last millisecond of its window: so an epoch reads the
+groups with rows in it and those that it ends, no others. A row is late if the watermark that it sees has passed its window. All
+rows of a window that are not late precede its timer, so the result is final: rows are only added to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.definition import GroupDefinition
+from forkpoint.relational.operators.group_aggregate import (
+    STATE_NAME,
+    Bools,
+    GroupAggregateSpec,
+    GroupOperator,
+    Groups,
+    Update,
+)
+from forkpoint.relational.operators.windows import LAST
+from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
+from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
+from forkpoint.runtime.event_time.watermarks import timer_positions
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, column_ms, empty_batch, spread
+from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import ManagedState
+from forkpoint.runtime.operators.keyed_process import firing_rank
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import in_groups, timer_range
+
+
+@dataclass(frozen=True)
+class WindowAggregateSpec(GroupAggregateSpec):
+    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them."""
+
+    kind = "window_aggregate"
+
+    def states(self) -> list[DeclaredState]:
+        return [*super().states(), DeclaredState(EVENT_TIMERS, "timers-event", None)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> WindowAggregate:
+        return WindowAggregate(info, state.keyed, self.definition)
+
+
+class WindowAggregate(GroupOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
+        super().__init__(info, backend, definition)
+        self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
+        self._timers = backend.sid(EVENT_TIMERS)
+        backend.record("timers-event", EVENT_TIMERS, None)
+        self._log = ChangeLog()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = self._rows(inputs)
+        self._log = ChangeLog()
+        late, table = 0, None
+        if batch.size:
+            table = columns_of(batch, self._in)
+            in_time = column_ms(table.column(self._end)) - 1 > epoch.window.at(spread(batch.positions, batch.size))
+            late = _late(table, in_time)
+            table = table.filter(pa.array(in_time))
+        update = self._update(table) if table is not None and table.num_rows else None
+        fired = [] if update is None else self._add(update, epoch)
+        fired += self._due(None if update is None else update.keys, epoch)
+        return Outputs(self._results(fired), late_records_dropped=late)
+
+    def _add(self, update: Update, epoch: Epoch) -> list[Groups]:
+        """Save the groups with rows, except those whose windows end in this epoch, which are returned."""
+        times = self._ends(update.keys.column) - 1
+        ended = times <= epoch.window.end
+        begun = np.flatnonzero(~ended & ~update.before.exist)
+        names = update.keys.timers(self._timers, times[begun], begun, pa.repeat(pa.scalar(b""), len(begun)))
+        self._log.add(names, [b""] * len(names))
+        self._write(update, ~ended)
+        self._columns.collect(self._log)
+        for multiset in self._multisets.values():
+            multiset.drop(update.keys, ended)
+            multiset.collect(self._log)
+        rows = pa.array(np.flatnonzero(ended))
+        after = {name: column.take(rows) for name, column in update.after.state.items()}
+        return [Groups(update.keys.column.take(rows), after)] if len(rows) else []
+
+    def _due(self, updated: KeySet | None, epoch: Epoch) -> list[Groups]:
+        """Remove the timers of windows that end in this epoch, and the groups without rows in it, which are returned."""
+        window, backend = epoch.window, self._backend
+        if window.end <= window.before:
+            return []
+        due: list[bytes] = []
+        ranges = in_groups(range(*backend.groups), timer_range(0, self._timers, to_flink_ms(window.end)))
+        for start, stop in backend.store.occupied(ranges):
+            due += [name for name, _ in backend.store.scan(start, stop)]
+        self._log.delete(due)
+        keys = read_timers(due)[1]
+        if updated is not None and due:
+            others = pc.invert(pc.is_in(pa.array(keys, pa.binary()), value_set=updated.encoded)).to_pylist()
+            due = [name for name, other in zip(due, others, strict=True) if other]
+            keys = [key for key, other in zip(keys, others, strict=True) if other]
+        if not due:
+            return []
+        names = _state_keys(due, backend.sid(STATE_NAME))
+        self._log.delete(names)
+        for name, multiset in self._multisets.items():
+            multiset.remove(_state_keys(due, backend.sid(name)))
+            multiset.collect(self._log)
+        values = [value for value in backend.store.get_many(names) if value is not None]
+        assert len(values) == len(names)
+        columns = dict(zip(self._columns.type.arrow_schema.names, self._columns.decoded(values), strict=True))
+        return [Groups(decode_keys(keys, backend.key_type), columns)]
+
+    def _results(self, fired: list[Groups]) -> Batch:
+        """The rows of ended windows, each at the last moment of its window."""
+        assert self._type is not None
+        if not fired:
+            return empty_batch(self._type)
+        names = [accumulator.name for accumulator in self._definition.accumulators]
+        keys = pa.concat_arrays([groups.keys for groups in fired])
+        state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
+        shown, columns = self._view(self._definition, Groups(keys, state))
+        keys = keys.take(pa.array(shown))
+        times = self._ends(keys) - 1
+
+        def coordinates() -> Coordinates:
+            key_set = KeySet(keys, self._backend.key_type, self._backend.max_parallelism)
+            return timer_positions(times), self._rank, key_set.tie_breakers, times
+
+        table = pa.RecordBatch.from_arrays(columns.columns, schema=self._type.arrow_schema)
+        return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)
+
+    def _ends(self, keys: pa.StructArray) -> Longs:
+        return column_ms(keys.field(self._definition.key_names.index(self._end)))
+
+    def changes(self) -> ChangeLog:
+        return self._log
+
+
+def _late(table: pa.RecordBatch, in_time: Bools) -> int:
+    late = ~in_time
+    if LAST in table.schema.names:
+        late &= table.column(LAST).to_numpy(zero_copy_only=False)
+    return int(np.count_nonzero(late))
+
+
+def _state_keys(timers: list[bytes], sid: int) -> list[bytes]:
+    """The store keys of a state for the keys of timers (see state/keys.py for the layout)."""
+    return [name[:2] + sid.to_bytes(4, "big") + name[14:] for name in timers]

@@ -1,0 +1,80 @@
+"""Windows of event time as values: which windows a time is in."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Longs = npt.NDArray[np.int64]
+Role = Literal["start", "end", "time"]
+ROLES: tuple[Role, Role, Role] = ("start", "end", "time")
+WINDOW_NAMES = ("window_start", "window_end", "window_time")
+_UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """Windows of ``size_ms`` that begin ``offset_ms`` after 1970-01-01 and every ``step_ms`` before and after.
+
+    TUMBLE: the step is the size. HOP: the size is a multiple of the step. CUMULATE: each begins every ``size_ms``, and ends
+    ``step_ms``, twice that, and so on up to ``size_ms`` later.
+    """
+
+    kind: Literal["TUMBLE", "HOP", "CUMULATE"]
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+    def __str__(self) -> str:
+        parts = [duration(self.size_ms)]
+        if self.kind != "TUMBLE":
+            parts.insert(0, duration(self.step_ms))
+        if self.offset_ms:
+            parts.append(f"offset {duration(self.offset_ms)}")
+        return f"{self.kind}({', '.join(parts)})"
+
+    @property
+    def per_row(self) -> int:
+        """The largest number of windows that a time is in."""
+        return self.size_ms // self.step_ms
+
+
+class WindowColumn(NamedTuple):
+    """What a column says of the window of its row."""
+
+    role: Role
+    of: Windows
+
+
+class Assigned(NamedTuple):
+    """The windows of rows: the row of each window, its start and end in ms, and whether it is the last to end of its row's."""
+
+    rows: Longs
+    starts: Longs
+    ends: Longs
+    last: npt.NDArray[np.bool_]
+
+
+def assigned(windows: Windows, times_ms: Longs) -> Assigned:
+    size, step, offset = windows.size_ms, windows.step_ms, windows.offset_ms
+    numbers = np.arange(len(times_ms))
+    if windows.kind == "CUMULATE":
+        begin = times_ms - (times_ms - offset) % size
+        before = (times_ms - begin) // step  # windows that end before the row
+        counts = windows.per_row - before
+        rows = np.repeat(numbers, counts)
+        nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + before[rows]
+        return Assigned(rows, begin[rows], begin[rows] + (nth + 1) * step, nth == windows.per_row - 1)
+    rows, nth = np.repeat(numbers, windows.per_row), np.tile(np.arange(windows.per_row), len(times_ms))
+    starts = (times_ms - (times_ms - offset) % step)[rows] - nth * step
+    return Assigned(rows, starts, starts + size, nth == 0)
+
+
+def duration(ms: int) -> str:
+    """A duration in the largest unit of which it is a multiple."""
+    for unit, size in _UNITS:
+        if ms and ms % size == 0:
+            return f"{ms // size} {unit}{'s' * (ms != size)}"
+    return f"{ms} ms"

@@ -1,0 +1,90 @@
+"""What a table's DDL says of reading it: computed columns, and the event time of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.functions.times import MONTHS
+from forkpoint.relational.types import Schema
+from forkpoint.sql.errors import SqlError, Text, did_you_mean
+from forkpoint.sql.expressions import Binder
+from forkpoint.sql.grammar import refuse_unread_parts
+from forkpoint.sql.scopes import Relation, Scope
+from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
+from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.times import interval_of
+
+_EXAMPLE = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The watermark of rows is the latest ``time`` less ``delay_ms``; None: they have watermarks already."""
+
+    time: Expression
+    delay_ms: int | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """``columns``: all columns of the table in queries, over its columns in messages or files."""
+
+    columns: tuple[Item, ...]
+    watermark: Watermark | None
+
+
+def bind_reading(source: Text, schema: Schema, computed: tuple[ComputedColumn, ...], clause: WatermarkClause | None) -> Reading:
+    """Raises SqlError."""
+    columns = [Item(field.name, Column(field.name, field.type)) for field in schema]
+    for nth, column in enumerate(computed):
+        tree, binder = _parsed(column.of, schema, "in a computed column")
+        columns.insert(column.position + nth, Item(column.name, binder.bind(tree)))
+    return Reading(tuple(columns), None if clause is None else _watermark(source, tuple(columns), clause))
+
+
+def _parsed(of: Query, schema: Schema, clause: str) -> tuple[Any, Binder]:
+    tree = syntax_tree(tokens_of(of), of)
+    columns = {field.name: Column(field.name, field.type) for field in schema}
+    binder = Binder(Scope(of.source, (Relation("", columns),)), of.start, None, clause)
+    refuse_unread_parts(tree, binder.error)
+    return tree, binder
+
+
+def _watermark(source: Text, columns: tuple[Item, ...], clause: WatermarkClause) -> Watermark:
+    found = {item.name: item.of for item in columns}
+    if clause.column not in found:
+        raise source.error(clause.at, f"there is no column {clause.column!r}; {did_you_mean(clause.column, found)}")
+    time = found[clause.column]
+    if time.type.name not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        raise source.error(
+            clause.at,
+            f"event time is a TIMESTAMP or TIMESTAMP_LTZ, not {time.type.name}; compute a column, such as "
+            f"ts AS TO_TIMESTAMP_LTZ({clause.column}, 3), and write {_EXAMPLE.format('ts')}",
+        )
+    tree, binder = _parsed(clause.of, (), "in WATERMARK")
+    return Watermark(time, _delay_ms(tree, binder, clause))
+
+
+def _delay_ms(tree: Any, binder: Binder, clause: WatermarkClause) -> int:
+    if _is_column(tree, clause.column):
+        return 0
+    if isinstance(tree, exp.Sub) and _is_column(tree.this, clause.column) and isinstance(tree.expression, exp.Interval):
+        unit, count = interval_of(binder, tree.expression)
+        if unit not in MONTHS and count >= 0 and count % 1000 == 0:
+            return count // 1000
+    raise _unsupported(binder, tree, clause.column)
+
+
+def _is_column(tree: Any, name: str) -> bool:
+    return isinstance(tree, exp.Column) and not tree.table and tree.name == name
+
+
+def _unsupported(binder: Binder, tree: Any, column: str) -> SqlError:
+    return binder.error(
+        tree,
+        f"a watermark is the event time itself, or less an interval of whole milliseconds: {_EXAMPLE.format(column)}",
+    )

@@ -1,0 +1,47 @@
+"""Text of queries and expressions as sqlglot's trees."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from sqlglot.errors import ParseError
+
+from forkpoint.sql.errors import SqlError
+from forkpoint.sql.expressions import CALLED
+from forkpoint.sql.statements import Query
+from forkpoint.sql.tokens import dialect, named_calls
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+
+def tokens_of(query: Query) -> list[Token]:
+    """sqlglot's tokens of a query or expression. Their positions are those in it."""
+    found: list[Token] = dialect()().tokenize(query.source.text[query.start : query.end])
+    return found
+
+
+def syntax_tree(tokens: list[Token], query: Query) -> Any:
+    """The tree of tokens of a query. Raises SqlError."""
+    text = query.source.text[query.start : query.end]
+    try:
+        found = dialect()().parser().parse(named_calls(tokens, CALLED), text)
+        if len(found) != 1 or found[0] is None:
+            raise ParseError("expected one query")
+    except ParseError as error:
+        raise _syntax_error(query, error) from None
+    return found[0]
+
+
+def _syntax_error(query: Query, error: ParseError) -> SqlError:
+    found = error.errors[0] if error.errors else {}
+    before = query.source.text[: query.start]
+    line, column = int(found.get("line") or 1), int(found.get("col") or 1)
+    text = query.source.text[query.start : query.end]
+    lines = text.split("\n")
+    at = len(before) + sum(len(each) + 1 for each in lines[: line - 1])
+    word = str(found.get("highlight") or "")
+    at += max(0, column - max(len(word), 1))
+    what = re.sub(r"<class '.*?\.(\w+)'>", r"\1", str(found.get("description") or error)).split("<Token")[0].strip()
+    return query.source.error(at, f"syntax error at {word!r}: {what}" if word else f"syntax error: {what}")

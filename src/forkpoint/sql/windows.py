@@ -1,0 +1,250 @@
+"""Window functions: ``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))`` in FROM, and ``TUMBLE(ts, …)`` in GROUP BY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlglot import exp
+
+from forkpoint.relational.event_time import rowtimes, why_not_rowtime
+from forkpoint.relational.expressions import Column, Expression
+from forkpoint.relational.functions.times import MONTHS
+from forkpoint.relational.plan import Plan, Select, Window, plain_name
+from forkpoint.relational.windows import WINDOW_NAMES, Windows
+from forkpoint.sql.errors import SqlError, did_you_mean
+from forkpoint.sql.syntax import syntax_tree
+from forkpoint.sql.times import interval_of
+from forkpoint.sql.tokens import CALL
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.statements import Query
+
+    Node = Any
+
+_PARAMETERS = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+}
+_NOT_YET = ("SESSION",)
+_USES = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '2' MINUTES, INTERVAL '10' MINUTES)",
+}
+
+
+# -- table functions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A call of a window table function. ``data``: the query of its table. ``intervals``: by the
+    names of parameters. ``at``, ``column_at``: offsets in the source."""
+
+    function: str
+    at: int
+    data: Node
+    column: str
+    column_at: int
+    intervals: Mapping[str, Node]
+
+
+def window_calls(tokens: Sequence[Token], query: Query) -> tuple[list[Token], dict[str, WindowCall]]:
+    """The tokens with names in place of calls of window table functions, which sqlglot cannot read, and the calls by these
+    names. Raises SqlError."""
+    found: dict[str, WindowCall] = {}
+    return _Calls(query, found).taken_out(list(tokens)), found
+
+
+@dataclass(frozen=True)
+class _Calls:
+    query: Query
+    found: dict[str, WindowCall]
+
+    def taken_out(self, tokens: list[Token]) -> list[Token]:
+        kept: list[Token] = []
+        at = 0
+        while at < len(tokens):
+            words = [token.text.upper() for token in tokens[at : at + 4]]
+            if len(words) == 4 and words[:2] == ["TABLE", "("] and words[3] == "(" and words[2] in (*_PARAMETERS, *_NOT_YET):
+                end = self._closing(tokens, at + 1)
+                kept.append(self._named(tokens[at], words[2], tokens[at + 4 : self._closing(tokens, at + 3)]))
+                at = end
+            else:
+                kept.append(tokens[at])
+            at += 1
+        return kept
+
+    def _named(self, table: Token, function: str, arguments: list[Token]) -> Token:
+        from sqlglot.tokenizer_core import Token, TokenType
+
+        if function in _NOT_YET:
+            raise self._error(table, f"{function} windows are not supported yet; there are {', '.join(_PARAMETERS)}")
+        call = self._call(table, function, arguments)
+        name = f"{function} {len(self.found) + 1}"
+        self.found[name] = call
+        return Token(TokenType.IDENTIFIER, name, table.line, table.col, table.start, table.end)
+
+    def _call(self, table: Token, function: str, arguments: list[Token]) -> WindowCall:
+        given: dict[str, list[Token]] = {}
+        parameters = _PARAMETERS[function]
+        for position, argument in enumerate(_separated(arguments)):
+            name, value = (argument[0].text.upper(), argument[2:]) if _is_named(argument) else ("", argument)
+            name = name or (parameters[position] if position < len(parameters) else "")
+            if name not in parameters or name in given or not value:
+                raise self._error((argument or [table])[0], f"{function} takes {', '.join(parameters)}: {_USES[function]}")
+            given[name] = value
+        missing = [name for name in parameters if name not in given and name != "OFFSET"]
+        if missing:
+            raise self._error(table, f"{function} needs {', '.join(missing)}: {_USES[function]}")
+        time = given["TIMECOL"]
+        if len(time) != 4 or [time[0].text.upper(), time[1].text, time[3].text] != ["DESCRIPTOR", "(", ")"]:
+            raise self._error(time[0], f"the event time is given as DESCRIPTOR(column): {_USES[function]}")
+        intervals = {name: self._parsed(given[name]) for name in parameters[2:] if name in given}
+        data, column = self._query(given["DATA"]), time[2]
+        return WindowCall(function, self._at(table), data, column.text, self._at(column), intervals)
+
+    def _query(self, data: list[Token]) -> Node:
+        """The query of ``TABLE name`` or a subquery."""
+        from sqlglot.tokenizer_core import Token, TokenType
+
+        first = data[0]
+        kinds = {TokenType.SELECT: "SELECT", TokenType.STAR: "*", TokenType.FROM: "FROM"}
+        opening = [Token(kind, word, first.line, first.col, first.start, first.end) for kind, word in kinds.items()]
+        is_table = first.text.upper() == "TABLE" and len(data) > 1 and data[1].text != "("
+        return self._parsed([*opening, *self.taken_out(data[1:] if is_table else data)])
+
+    def _parsed(self, tokens: list[Token]) -> Node:
+        return syntax_tree(tokens, self.query)
+
+    def _closing(self, tokens: list[Token], opening: int) -> int:
+        depth = 0
+        for at in range(opening, len(tokens)):
+            depth += (tokens[at].token_type.name == "L_PAREN") - (tokens[at].token_type.name == "R_PAREN")
+            if not depth:
+                return at
+        raise self._error(tokens[opening], "a parenthesis is not closed")
+
+    def _at(self, token: Token) -> int:
+        return int(self.query.start + token.start)
+
+    def _error(self, token: Token, problem: str) -> SqlError:
+        return self.query.source.error(self._at(token), problem)
+
+
+def _separated(tokens: list[Token]) -> list[list[Token]]:
+    """The arguments of a call."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if kind == "COMMA" and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _is_named(argument: list[Token]) -> bool:
+    return len(argument) > 2 and argument[1].text == "=>"
+
+
+def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:
+    """The rows of a table in their windows. Raises SqlError."""
+
+    def error(problem: str) -> SqlError:
+        return binder.scope.source.error(call.column_at, problem)
+
+    field = next((field for field in data.schema if field.name == call.column), None)
+    if field is None:
+        raise error(f"there is no column {call.column!r}; {did_you_mean(call.column, (each.name for each in data.schema))}")
+    lengths = {name: _interval_ms(binder, node) for name, node in call.intervals.items()}
+    size, step = lengths["SIZE"], next((lengths[name] for name in ("SLIDE", "STEP") if name in lengths), lengths["SIZE"])
+    windows = _windows(call.function, size, step, binder, call.intervals["SIZE"])
+    every = size if windows.kind == "CUMULATE" else step
+    windows = msgspec.structs.replace(windows, offset_ms=lengths.get("OFFSET", 0) % every)
+    return window_of(data, Column(field.name, field.type), windows, error)
+
+
+def window_of(data: Plan, time: Column, windows: Windows, error: Any) -> Window:
+    """Raises SqlError, made by ``error``, if a table cannot have these windows."""
+    if time.name not in rowtimes(data):
+        raise error(f"column {plain_name(time.name)!r} is not event time: {why_not_rowtime(data, time.name)}")
+    below = data
+    while isinstance(below, Select):
+        below = below.input
+    if isinstance(below, Window):
+        raise error("the rows are in windows already; aggregate them first: GROUP BY window_start, window_end")
+    taken = [field.name for field in data.schema if field.name in WINDOW_NAMES]
+    if taken:
+        raise error(f"the table has a column {taken[0]!r}, as windows do; give it another name in a subquery")
+    return Window(data, time, windows)
+
+
+def _windows(kind: Any, size: int, step: int, binder: Binder, node: Node) -> Windows:
+    if step <= 0 or size <= 0 or size % step:
+        raise binder.error(node, f"the size of {kind} must be a positive multiple of its step")
+    return Windows(kind, size, step)
+
+
+def _interval_ms(binder: Binder, node: Node) -> int:
+    unit, count = interval_of(binder, node) if isinstance(node, exp.Interval) else ("", 0)
+    if not unit or unit in MONTHS or count % 1000:
+        raise binder.error(node, "windows take intervals of constant length, such as INTERVAL '10' MINUTES")
+    return count // 1000
+
+
+# -- GROUP BY ----------------------------------------------------------------------------------------------------------
+
+
+def grouped_window(tree: Node, below: Plan, binder: Binder) -> tuple[Plan, Mapping[str, Expression]]:
+    """The plan of the rows in the windows of GROUP BY, if it has any, and what calls then mean in the query, by their text.
+
+    In GROUP BY, the window's columns replace the window. Raises SqlError.
+    """
+    group = tree.args.get("group")
+    found = [node for node in ([] if group is None else group.expressions) if _name(node) in ("TUMBLE", "HOP", "SESSION")]
+    if not found:
+        return below, {}
+    call, function = found[0], _name(found[0])
+    if len(found) > 1 or function == "SESSION":
+        problem = "a query has one window" if len(found) > 1 else "SESSION windows are not supported yet"
+        raise binder.error(found[-1], problem)
+    plan = window_of(below, *_arguments(call, function, binder), lambda problem: binder.error(call, problem))
+    columns = {f"{function}_{role}": field for role, field in zip(("START", "END", "ROWTIME"), plan.added, strict=True)}
+    named = {name: _renamed(call, name) for name in columns}
+    used = {node.sql() for node in tree.find_all(exp.Anonymous)}
+    keys = [node for name, node in named.items() if not name.endswith("ROWTIME") or node.sql() in used]
+    at = group.expressions.index(call)
+    group.set("expressions", [*group.expressions[:at], *keys, *group.expressions[at + 1 :]])
+    return plan, {named[name].sql(): Column(field.name, field.type) for name, field in columns.items()}
+
+
+def _arguments(call: Node, function: str, binder: Binder) -> tuple[Column, Windows]:
+    time, *intervals = call.expressions
+    count = 1 if function == "TUMBLE" else 2
+    if not isinstance(time, exp.Column) or len(intervals) != count:
+        raise binder.error(call, f"{function} in GROUP BY takes the event time and {count} interval{'s' * (count - 1)}")
+    column = binder.bind(time)
+    if not isinstance(column, Column):
+        raise binder.error(time, f"{column} is not event time: joins lose it")
+    step, *_, size = (_interval_ms(binder, node) for node in (intervals if count == 2 else intervals * 2))
+    return column, _windows(function, size, step, binder, call)
+
+
+def _name(node: Node) -> str:
+    return str(node.this).removeprefix(CALL).upper() if isinstance(node, exp.Anonymous) else ""
+
+
+def _renamed(call: Node, name: str) -> Node:
+    found = call.copy()
+    found.set("this", CALL + name)
+    return found
