@@ -1,6 +1,7 @@
 """Numbers in bulk are written as msgspec writes them, and read whatever way they were written."""
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -14,7 +15,7 @@ from forkpoint.runtime.columnar.keys import KeySet, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, to_columns
 from forkpoint.runtime.columnar.msgpack import layout_of
 from forkpoint.state import state_key, timer_key
-from forkpoint.types import Types, type_of
+from forkpoint.types import Instant, Types, type_of
 
 
 class Pair(NamedTuple):
@@ -70,6 +71,10 @@ MIXED = type_of(
         tuple[int, ...] | None,
         Wide,
         str,
+        date | None,
+        list[Instant | None],
+        datetime,
+        time,
     ]
 )
 texts = st.one_of(st.text(max_size=3), st.integers(0, 70_000).map(lambda n: "é" * (n if n < 300 else n // 2)))
@@ -87,6 +92,10 @@ mixed = st.tuples(
     st.none() | st.lists(longs).map(tuple),
     st.builds(Wide._make, st.tuples(*[longs] * 17)),
     texts,
+    st.none() | st.dates(),
+    st.lists(st.none() | st.datetimes(timezones=st.just(UTC)), max_size=3),
+    st.datetimes(),
+    st.times(),
 )
 
 

@@ -158,21 +158,6 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
 
 
-def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
-    """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
-    below, columns = _condition_only(plan.input)
-    partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
-    order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
-    calls = {
-        plan.name_of(call): OverCall(call.function, tuple(through(a, columns) for a in call.arguments), call.type, call.frame)
-        for call in plan.calls
-    }
-    distinct = {str(call): call for call in calls.values()}
-    keys = tuple(partition[text] for text in sorted(partition))
-    found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
-    return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
-
-
 def _condition_only(plan: Plan) -> tuple[Plan, Replacements]:
     """The canonical form of an input whose projection the node above takes over."""
     source, condition, columns = filtered(plan)
@@ -202,6 +187,21 @@ def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
+
+
+def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
+    """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
+    below, columns = _condition_only(plan.input)
+    partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
+    order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
+    calls = {
+        plan.name_of(call): OverCall(call.function, tuple(through(a, columns) for a in call.arguments), call.type, call.frame)
+        for call in plan.calls
+    }
+    distinct = {str(call): call for call in calls.values()}
+    keys = tuple(partition[text] for text in sorted(partition))
+    found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
 
 
 def _canonical_union(plan: Union) -> Union:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Join, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
@@ -59,6 +59,4 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             names = [each.schema[at].name for each in inputs]
             lost = next(i for i, each in enumerate(inputs) if names[i] not in rowtimes(each))
             return why_not_rowtime(inputs[lost], names[lost])
-        case Join():
-            return "joins lose event time"
-    raise AssertionError(plan)
+    return "joins and OVER lose event time"

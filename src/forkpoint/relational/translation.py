@@ -16,19 +16,7 @@ from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
-from forkpoint.relational.plan import (
-    Aggregate,
-    Join,
-    Over,
-    Plan,
-    Scan,
-    Select,
-    Union,
-    Window,
-    is_updating,
-    is_windowed,
-    nodes_of,
-)
+from forkpoint.relational.plan import Aggregate, Join, Over, Plan, Scan, Select, Union, Window, is_updating, is_windowed, nodes_of
 from forkpoint.relational.row_definition import RowsDefinition
 from forkpoint.relational.types import Field, Schema, SqlType
 

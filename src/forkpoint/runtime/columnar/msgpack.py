@@ -25,6 +25,7 @@ Numbers = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 _KINDS: dict[str, Kind] = {"byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool"}
+_TIMES = ("date", "time", "timestamp", "instant")
 _PAD = np.zeros(9, np.uint8)
 
 # By first byte: the number of bytes that follow (255: not a number), and whether they are a signed number.
@@ -123,7 +124,7 @@ def writable(type: TypeInformation) -> bool:
             return False
     if isinstance(type, OptionalType | SequenceType | RecordType):
         return all(map(writable, type.children))
-    return type.kind in _KINDS or type.kind in ("float", "string", "char", "bytes", "decimal")
+    return type.kind in _KINDS or type.kind in ("float", "string", "char", "bytes", "decimal", *_TIMES)
 
 
 def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
@@ -143,6 +144,9 @@ def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
             names = [] if is_array else [pa.scalar(pack(member.name))]
             parts += [*names, encode_array(column, member.type)]
         return _join(*parts)
+    if type.kind in _TIMES:  # few distinct ones, such as the bounds of windows
+        distinct = array.dictionary_encode()
+        return pa.array(map(type.encode, type.from_arrow(distinct.dictionary)), pa.binary()).take(distinct.indices)
     kind: Kind | None = "float" if type.kind == "float" else _KINDS.get(type.kind)
     if kind is not None:
         filled = array.fill_null(False if kind == "bool" else 0) if array.null_count else array
