@@ -292,7 +292,7 @@ def _key_pair(condition: Expression) -> tuple[Expression, Expression] | None:
     if by_side.keys() != {LEFT, RIGHT}:
         return None
     of = common_type([part.type for part in by_side.values()])
-    if of is None:
+    if of is None or of.is_nested:
         return None
     one, other = (_as_type(_moved(by_side[side], side, ""), of) for side in (LEFT, RIGHT))
     return one, other

@@ -211,3 +211,13 @@ def _common_nested(types: list[SqlType], nullable: bool) -> SqlType | None:
     found = [common_type([of.fields[at].type for of in types]) for at in range(len(first.fields))]
     parts = [Field(part.name, of) for part, of in zip(first.fields, found, strict=True) if of is not None]
     return SqlType(first.name, nullable, parts=tuple(parts)) if len(parts) == len(found) else None
+
+
+def widens(given: SqlType, wanted: SqlType) -> bool:
+    """Whether INSERT converts values of one type to another."""
+    if given.name in NUMBERS and wanted.name in NUMBERS:
+        return NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
+    if given.name == "NULL" or given.same_values(wanted):
+        return True
+    same = given.is_nested and given.name == wanted.name and len(given.fields) == len(wanted.fields)
+    return same and all(widens(one.type, other.type) for one, other in zip(given.fields, wanted.fields, strict=True))

@@ -78,6 +78,8 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
         takes = "takes one expression" if name in _OF_DISTINCT else "is not supported yet"
         raise binder.error(call, f"{name}(DISTINCT …) {takes}")
     argument = _argument(inner, name, nodes)
+    if distinct and argument is not None and argument.type.is_nested:
+        raise binder.error(call, f"{name}(DISTINCT …) takes no {argument.type.name} yet")
     where = None if condition is None else inner.condition(condition, "FILTER")
     found = AGGREGATES[name](None if argument is None else argument.type)
     if isinstance(found, str):

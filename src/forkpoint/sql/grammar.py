@@ -39,7 +39,7 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Having: frozenset({"this"}),
     exp.Group: frozenset({"expressions"}),
     exp.Distinct: frozenset({"expressions"}),
-    exp.Column: frozenset({"this", "table"}),
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
     exp.Star: frozenset(),
     exp.Alias: frozenset({"this", "alias"}),
     exp.Like: _OPERATOR | {"negate"},

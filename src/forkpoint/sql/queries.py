@@ -108,6 +108,8 @@ class _QueryBinder:
                 problem = f"{name} of column {one.name!r}, {one.type.label}, and {other.name!r}, {other.type.label}; CAST one"
                 raise self.error(tree.expression, problem)
         left, right = (_as_types(each, types) for each in inputs)
+        if not isinstance(tree, exp.Union) or tree.args.get("distinct"):
+            self._without_nested(tree, left)
         if not isinstance(tree, exp.Union):
             if not tree.args.get("distinct"):
                 raise self.error(tree.expression, f"{name} ALL is not supported yet")
@@ -160,8 +162,15 @@ class _QueryBinder:
         plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
-            plan = _distinct(plan)
+            plan = _distinct(self._without_nested(tree, plan))
         return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
+
+    def _without_nested(self, tree: Any, plan: Plan) -> Plan:
+        """The plan whose rows are compared."""
+        for field in plan.schema:
+            if field.type.is_nested:
+                raise self.error(tree, f"rows with {field.name!r}, {field.type.name}, cannot be compared yet; select its parts")
+        return plan
 
     def _limited(self, plan: Plan, tree: Any, order: tuple[Order, ...]) -> Plan:
         """The rows within LIMIT and OFFSET, without the columns that only ORDER BY reads."""
@@ -256,6 +265,8 @@ class _QueryBinder:
         found = Binder(scope, self._offset, None, "in GROUP BY", calls=calls).bind(node)
         if not any(columns_of(found)):
             raise self.error(node, f"GROUP BY {found} is a constant; name a column")
+        if found.type.is_nested:
+            raise self.error(node, f"GROUP BY takes no {found.type.name} yet; group by its parts")
         return found
 
     def error(self, node: Any, problem: str) -> SqlError:

@@ -25,7 +25,7 @@ from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
 from forkpoint.relational.definition import GroupDefinition, stored_definition
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
-from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
@@ -273,6 +273,9 @@ def _filled(column: pa.Array) -> pa.Array:
 
 def _equal(one: pa.Array, other: pa.Array) -> Bools:
     """Where two columns have the same value; NULL equals NULL, and NaN equals NaN."""
+    if pa.types.is_nested(one.type):
+        codes = codes_of([pa.concat_arrays([one, other])])
+        return np.asarray(codes[: len(one)] == codes[len(one) :])
     same = pc.fill_null(pc.equal(one, other), False)
     same = pc.or_(same, pc.and_(one.is_null(), other.is_null()))
     if pa.types.is_floating(one.type):
