@@ -59,7 +59,7 @@ def bind_aggregate(binder: Binder, node: Node) -> Expression:
     binder.aggregates[str(found)] = found
     binder.offsets.setdefault(str(found), binder.at(node))
     column = Column(str(found), found.type)
-    if _name(call) != "SUM0":
+    if aggregate_name(call) != "SUM0":
         return column
     zero = Literal("0" if found.type.name == "DECIMAL" else 0, found.type.with_null(False))
     return binder.call("COALESCE", call, [column, zero])
@@ -68,7 +68,7 @@ def bind_aggregate(binder: Binder, node: Node) -> Expression:
 def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     """The call of an aggregate. ``inner``: binds its argument."""
     call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
-    name = "SUM" if _name(call) == "SUM0" else _name(call)
+    name = "SUM" if aggregate_name(call) == "SUM0" else aggregate_name(call)
     if name not in AGGREGATES:
         raise binder.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
     distinct, nodes = _arguments(call)
@@ -87,7 +87,7 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     return AggregateCall(name, argument, where, found, distinct and name in _OF_DISTINCT)
 
 
-def _name(call: Node) -> str:
+def aggregate_name(call: Node) -> str:
     if isinstance(call, exp.Anonymous):
         return str(call.this).removeprefix(CALL).upper()
     return _NAMES.get(type(call), "")

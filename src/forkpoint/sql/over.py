@@ -12,7 +12,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
-from forkpoint.sql.aggregates import aggregate_call
+from forkpoint.sql.aggregates import aggregate_call, aggregate_name
 from forkpoint.sql.errors import SqlError
 from forkpoint.sql.times import interval_of
 
@@ -87,6 +87,8 @@ def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> Ove
         return OverCall(name, (), _NUMBER)
     if type(node) in _NEIGHBOURS:
         return _neighbour(_NEIGHBOURS[type(node)], node, binder)
+    if aggregate_name(node) == "SUM0":
+        raise binder.error(node, "SUM0 with OVER is not supported yet; use COALESCE(SUM(…) OVER (…), 0)")
     call = aggregate_call(binder, node, binder)
     if call.distinct or call.condition is not None:
         raise binder.error(node, f"{call.function} with OVER cannot have DISTINCT or FILTER yet")

@@ -366,10 +366,8 @@ class _Grouped:
             if grouping is None:
                 raise self._source.error(self._offsets[str(expression)], "GROUPING takes the keys of GROUP BY")
             return grouping
-        if (
-            isinstance(expression, Column)
-            and expression.name not in self._aggregates
-            and not expression.name.startswith((VALUE, OVER))
+        if isinstance(expression, Column) and not (
+            expression.name in self._aggregates or expression.name.startswith((VALUE, OVER))
         ):
             name = plain_name(expression.name)
             raise self._source.error(

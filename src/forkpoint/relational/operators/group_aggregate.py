@@ -121,8 +121,7 @@ class GroupOperator(KeyedOperator):
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
         self._ordered = any(each.kind in ordered.FUNCTIONS.values() for each in definition.accumulators)
 
-    def _rows(self, inputs: list[Batch]) -> Batch:
-        """The epoch's rows, in order if an accumulator depends on it."""
+    def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]
 
     def _update(self, table: pa.RecordBatch) -> Update:
@@ -172,7 +171,7 @@ class GroupAggregate(GroupOperator):
         self._changed = False
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = self._rows(inputs)
+        batch = self._input(inputs)
         before = self._before if epoch.restored else None
         found = self._update(columns_of(batch, self._in)) if batch.size else None
         self._changed = found is not None
