@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,14 +126,44 @@ class Shape(NamedTuple):
     tags: dict[str, int]
 
 
+SHAPES = [Shape("a", [Point(1, None), Point(2, 0.5)], {"t": 1}), Shape("a", [], {}), Shape("b", [Point(3, 1.0)], {"t": 2})]
+
+
 def test_nested_fields_of_a_stream_in_groups() -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment(LOCAL)
     tables = fp.StreamTableEnvironment.create(env)
-    shapes = [Shape("a", [Point(1, None), Point(2, 0.5)], {"t": 1}), Shape("a", [], {}), Shape("b", [Point(3, 1.0)], {"t": 2})]
-    tables.create_temporary_view("shapes", env.from_collection(shapes, Shape))
+    tables.create_temporary_view("shapes", env.from_collection(SHAPES, Shape))
     query = "SELECT name, FIRST_VALUE(points), LAST_VALUE(tags), SUM(points[1].x), MAX(tags['t']) FROM shapes GROUP BY name"
     found = {row[0]: tuple(row)[1:] for row in tables.execute_sql(query).collect()}
     assert found == {
         "a": ([fp.Row(x=1, y=None), fp.Row(x=2, y=0.5)], {}, 1, 1),
         "b": ([fp.Row(x=3, y=1.0)], {"t": 2}, 3, 2),
     }
+
+
+UNNESTED: dict[str, list[Any]] = {
+    "SELECT name, x, y FROM shapes, UNNEST(points) AS p": [("a", 1, None), ("a", 2, 0.5), ("b", 3, 1.0)],
+    "SELECT name, n, v FROM shapes LEFT JOIN UNNEST(tags) AS t (n, v) ON TRUE": [("a", "t", 1), ("a", None, None), ("b", "t", 2)],
+    "SELECT e, COUNT(*) FROM shapes CROSS JOIN UNNEST(ARRAY[1, CARDINALITY(points)]) AS t (e) GROUP BY e": [
+        (0, 1),
+        (1, 4),
+        (2, 1),
+    ],
+    "SELECT p.x, q.x FROM shapes CROSS JOIN UNNEST(points) AS p CROSS JOIN UNNEST(points) AS q WHERE p.x < q.x": [(1, 2)],
+    "SELECT n, e FROM (SELECT name, LAST_VALUE(points) AS last, COUNT(*) AS n FROM shapes GROUP BY name) AS s "
+    "LEFT JOIN UNNEST(ARRAY[CARDINALITY(last), 9]) AS t (e) ON TRUE WHERE e < 5": [(1, 1), (2, 0)],
+    "SELECT SUM(x) FROM shapes JOIN (SELECT name AS k, x FROM shapes CROSS JOIN UNNEST(points) AS p) AS q ON name = k": [(9,)],
+}
+
+
+@pytest.mark.parametrize("query", UNNESTED)
+@pytest.mark.parametrize("epoch_rows", [1, 100])
+def test_the_elements_of_arrays_as_a_table(query: str, epoch_rows: int) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment(LOCAL)
+    env.set_max_epoch_rows(epoch_rows)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("shapes", env.from_collection(SHAPES, Shape))
+    found: Counter[Any] = Counter()
+    for row in tables.execute_sql(query).collect():
+        found[tuple(row)] += -1 if row.get_row_kind() is fp.RowKind.DELETE else 1
+    assert +found == Counter(UNNESTED[query])

@@ -45,6 +45,7 @@ from forkpoint.sql.subqueries import (
     split_outer,
 )
 from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.unnest import unnest
 from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
@@ -224,6 +225,9 @@ class _QueryBinder:
         plan, relation = self._relation(source.this)
         scope = Scope(self._source, (relation,), outer=self._outer)
         for node in tree.args.get("joins") or ():
+            if isinstance(node.this, exp.Unnest):
+                plan, scope = unnest(node, plan, scope, self._offset)
+                continue
             plan, scope = join(node, (plan, scope), self._relation(node.this), self._offset, self.error)
         return plan, scope
 
