@@ -38,8 +38,10 @@ from forkpoint.relational.plan import (
     Scan,
     Select,
     Union,
+    Unnest,
     Window,
     key_name,
+    nodes_of,
     window_columns,
 )
 from forkpoint.relational.types import BOOLEAN, SqlType, common_type
@@ -65,6 +67,8 @@ def merged(plan: Plan) -> Plan:
             return Union(tuple(map(merged, plan.inputs)))
         case Window():
             return replace(plan, input=merged(plan.input))
+        case Unnest(below, of, names, outer):
+            return Unnest(merged(below), of, names, outer)
         case Join(left, right, kind, condition, keys):
             return Join(merged(left), merged(right), kind, condition, keys)
         case Over(below, partition, order, calls):
@@ -118,6 +122,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_aggregate(plan)
     if isinstance(plan, Window):
         return _canonical_window(plan)
+    if isinstance(plan, Unnest):
+        return _canonical_unnest(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -202,6 +208,16 @@ def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
     keys = tuple(partition[text] for text in sorted(partition))
     found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES, keys)
+    added = zip(plan.names, found.added, strict=True)
+    return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
+
+
+def _canonical_unnest(plan: Unnest) -> tuple[Plan, Replacements]:
+    """The element's columns have names that no column of a table or another UNNEST below has."""
+    below, columns = _condition_only(plan.input)
+    number = sum(isinstance(node, Unnest) for node in nodes_of(below))
+    names = tuple(f"$element{number}.{at}" for at in range(len(plan.names)))
+    found = Unnest(below, through(plan.of, columns), names, plan.outer)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
 
@@ -318,7 +334,7 @@ def _key_pair(condition: Expression) -> tuple[Expression, Expression] | None:
     if by_side.keys() != {LEFT, RIGHT}:
         return None
     of = common_type([part.type for part in by_side.values()])
-    if of is None:
+    if of is None or of.is_nested:
         return None
     one, other = (_as_type(_moved(by_side[side], side, ""), of) for side in (LEFT, RIGHT))
     return one, other

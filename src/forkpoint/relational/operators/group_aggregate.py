@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational import ordered
 from forkpoint.relational.aggregates import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
 from forkpoint.relational.definition import GroupDefinition, stored_definition
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
-from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
@@ -128,7 +129,7 @@ class GroupOperator(KeyedOperator):
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
-        self._ordered = any(each.kind in ("first", "last", "list") for each in definition.accumulators)
+        self._ordered = any(each.kind in ordered.FUNCTIONS.values() for each in definition.accumulators)
 
     def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]
@@ -272,6 +273,9 @@ def filled(column: pa.Array) -> pa.Array:
 
 def _equal(one: pa.Array, other: pa.Array) -> Bools:
     """Where two columns have the same value; NULL equals NULL, and NaN equals NaN."""
+    if pa.types.is_nested(one.type):
+        codes = codes_of([pa.concat_arrays([one, other])])
+        return np.asarray(codes[: len(one)] == codes[len(one) :])
     same = pc.fill_null(pc.equal(one, other), False)
     same = pc.or_(same, pc.and_(one.is_null(), other.is_null()))
     if pa.types.is_floating(one.type):
