@@ -76,6 +76,9 @@ class Run:
         expected = sorted((k, v) for k, v in self.models[-1].items() if bounds[0] <= k < bounds[1])
         found = self.store.occupied([bounds, (bounds[1], bounds[1] + b"\xff")])
         assert found[: len(expected)] == [bounds][: len(expected)]
+        assert self.store.scan_prefixes([bounds[0]]) == [
+            sorted(item for item in self.models[-1].items() if item[0].startswith(bounds[0]))
+        ]
         assert list(self.store.scan(*bounds)) == expected
 
     def do_crash(self, _: None) -> None:

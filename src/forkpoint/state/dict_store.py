@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.errors import StorageError
+from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, acquire
 from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load
 
@@ -63,6 +64,16 @@ class DictStore:
             ordered = table.in_order()
             count = len(ordered)
             return [r for r in ranges if (at := bisect_left(ordered, r[0])) < count and ordered[at] < r[1]]
+
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+        table = self._table
+        with table.lock:
+            ordered, rows, found = table.in_order(), table.rows, []
+            for prefix in prefixes:
+                first = bisect_left(ordered, prefix)
+                keys = ordered[first : bisect_left(ordered, prefix_stop(prefix), first)]
+                found.append([(key, rows[key]) for key in keys])
+        return found
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         table, changes = self._table, changes.in_order()

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import lmdb
 
 from forkpoint.errors import StorageError
+from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
 from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
 
@@ -309,6 +310,27 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             cursor = txn.cursor()
             seek, key = cursor.set_range, cursor.key
             return [r for r in ranges if seek(r[0][:_STEM] or b"\0") and key() < _stored_stop(r[1])]
+
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+        found = []
+        with self._handle.transaction() as txn:
+            if _state(txn).phase == _LOADING:
+                return [[] for _ in prefixes]
+            cursor = txn.cursor()
+            seek, item, advance = cursor.set_range, cursor.item, cursor.next
+            for prefix in prefixes:
+                entries = []
+                there = seek(prefix[:_STEM] or b"\0")
+                while there:
+                    entry = item()
+                    if not entry[0].startswith(prefix[:_STEM]):
+                        break
+                    entries.append(entry)
+                    there = advance()
+                if len(prefix) > _STEM or any(len(key) >= _STEM for key, _ in entries):  # long keys are not stored as they are
+                    entries = list(_in_order(entries, prefix, prefix_stop(prefix)))
+                found.append(entries)
+        return found
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()

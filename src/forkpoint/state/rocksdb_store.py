@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import rocksdict
 
 from forkpoint.errors import StorageError
+from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
 from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
 
@@ -187,6 +188,9 @@ class RocksDbStore(SharedStore[_RocksHandle]):
                 if rows.valid() and rows.key() < stop:
                     found.append((start, stop))
             return found
+
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+        return [list(self.scan(prefix, prefix_stop(prefix))) for prefix in prefixes]
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, changes = self._handle, changes.in_order()

@@ -73,6 +73,11 @@ class WriteBackStore:
             self.flush()
         return self._store.occupied(ranges)
 
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+        if self._held and any(self._touches(prefix, prefix_stop(prefix)) for prefix in prefixes):
+            self.flush()
+        return self._store.scan_prefixes(prefixes)
+
     def _touches(self, start: bytes, stop: bytes) -> bool:
         """Whether a range may contain held keys. Most scans are for one state's timers or map entries."""
         one_state = len(start) >= _PREFIX and stop <= prefix_stop(start[:_PREFIX])

@@ -21,7 +21,7 @@ from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, in_groups, prefix_stop, sid_range
+from forkpoint.state import decode_state_key, in_groups, sid_range
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
@@ -121,7 +121,7 @@ class Multiset:
     def of_group(self, keys: KeySet, group: int) -> pa.Array:
         """All values of a group, after ``update``."""
         prefix = keys.names(self._sid, np.array([group]))[0]
-        found = {name for name, _ in self._backend.store.scan(prefix, prefix_stop(prefix))}
+        found = {name for name, _ in self._backend.store.scan_prefixes([prefix])[0]}
         for name, value in zip(self._log.keys, self._log.values, strict=True):
             if name.startswith(prefix):
                 (found.discard if value is None else found.add)(name)
@@ -129,17 +129,11 @@ class Multiset:
 
     def stored(self, keys: KeySet, groups: Longs) -> Counts:
         """The stored values of these groups."""
-        store = self._backend.store
         prefixes = keys.names(self._sid, groups)
-        ranges = {(prefix, prefix_stop(prefix)): group for prefix, group in zip(prefixes, groups.tolist(), strict=True)}
-        values, counts, of_group = [], [], []
-        for start, stop in store.occupied(list(ranges)):
-            group, cut = ranges[start, stop], len(start)
-            for name, count in store.scan(start, stop):
-                values.append(name[cut:])
-                counts.append(count)
-                of_group.append(group)
-        return Counts(np.array(of_group, np.int64), decode_keys(values, self._type), self._decoded(counts))
+        found = self._backend.store.scan_prefixes(prefixes)
+        values = [name[len(prefix) :] for prefix, entries in zip(prefixes, found, strict=True) for name, _ in entries]
+        counts = self._decoded([count for entries in found for _, count in entries])
+        return Counts(np.repeat(groups, list(map(len, found))), decode_keys(values, self._type), counts)
 
     def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
         """Remove all values of these groups, after ``update``."""
@@ -149,8 +143,8 @@ class Multiset:
 
     def remove(self, prefixes: list[bytes]) -> None:
         """Remove all stored values of groups, by their store keys without a value."""
-        for prefix in prefixes:
-            self._log.delete([name for name, _ in self._backend.store.scan(prefix, prefix_stop(prefix))])
+        for entries in self._backend.store.scan_prefixes(prefixes):
+            self._log.delete([name for name, _ in entries])
 
     def collect(self, log: ChangeLog) -> None:
         log.add(self._log.keys, self._log.values)
