@@ -9,9 +9,9 @@ from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, Change, DropColumns, DropWatermark, PutColumns, Rename, ResetOptions, SetOptions
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.reading import bound
-from forkpoint.sql.statements import ComputedColumn, CreateTable
+from forkpoint.sql.statements import AnyColumn, ComputedColumn, CreateTable, MetadataColumn
 
-Columns = dict[str, Field | ComputedColumn]
+Columns = dict[str, AnyColumn]
 
 
 def altered(table: CreateTable, statement: AlterTable) -> CreateTable:
@@ -85,9 +85,12 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
 
     columns = columns_of(parent)
     if mode("GENERATED") == "EXCLUDING":
-        columns = {name: each for name, each in columns.items() if isinstance(each, Field)}
+        columns = {name: each for name, each in columns.items() if not isinstance(each, ComputedColumn)}
+    if mode("METADATA") == "EXCLUDING":
+        columns = {name: each for name, each in columns.items() if not isinstance(each, MetadataColumn)}
     for name, column in columns_of(statement).items():
-        if not (mode("GENERATED") == "OVERWRITING" and isinstance(columns.get(name), ComputedColumn)):
+        kinds = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
+        if not any(mode(what) == "OVERWRITING" and isinstance(columns.get(name), kind) for what, kind in kinds.items()):
             _check_absent(statement, columns, name)
         columns[name] = column
     options = parent.options if mode("OPTIONS") != "EXCLUDING" else {}
@@ -121,16 +124,16 @@ def with_key(table: CreateTable, key: tuple[str, ...]) -> CreateTable:
 
 def columns_of(table: CreateTable) -> Columns:
     """All columns of a table's definition, in their order."""
-    columns: list[Field | ComputedColumn] = list(table.schema)
+    columns: list[AnyColumn] = list(table.schema)
     for nth, each in enumerate(table.computed):
         columns.insert(each.position + nth, each)
     return {each.name: each for each in columns}
 
 
-def with_columns(table: CreateTable, columns: Iterable[Field | ComputedColumn]) -> CreateTable:
+def with_columns(table: CreateTable, columns: Iterable[AnyColumn]) -> CreateTable:
     """The table with these columns, in their order."""
     schema: list[Field] = []
-    computed: list[ComputedColumn] = []
+    computed: list[ComputedColumn | MetadataColumn] = []
     for each in columns:
         if isinstance(each, Field):
             schema.append(each)
@@ -141,7 +144,7 @@ def with_columns(table: CreateTable, columns: Iterable[Field | ComputedColumn]) 
     return replace(table, schema=tuple(schema), computed=tuple(computed))
 
 
-def replace_name(column: Field | ComputedColumn, name: str) -> Field | ComputedColumn:
+def replace_name(column: AnyColumn, name: str) -> AnyColumn:
     return Field(name, column.type) if isinstance(column, Field) else replace(column, name=name)
 
 

@@ -275,11 +275,11 @@ class Session:
                 edges = table.edges
             else:
                 spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)),)
+                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.read_schema), uid=name)),)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
-                edges = with_watermarks(edges, name, table.schema, watermark, idle_timeout_ms)
+                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
             self._sources[name] = edges
         return self._sources[name]
 

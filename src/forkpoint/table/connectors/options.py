@@ -74,6 +74,16 @@ class TableOptions:
             if name in self._options:
                 raise self.error(name, f"option {name!r} has no effect here: {reason}; leave it out")
 
+    def check_metadata(self, types: Mapping[str, Sequence[str]]) -> None:
+        """Raise SqlError for a metadata column that the connector does not have. ``types``: of each that it has."""
+        for column in self.table.metadata:
+            if column.key not in types:
+                connector, suggestion = self._options["connector"], did_you_mean(column.key, types)
+                raise self.error("", f"connector {connector!r} has no metadata {column.key!r}; {suggestion}")
+            if column.type.name not in types[column.key]:
+                wanted = " or ".join(types[column.key])
+                raise self.error("", f"metadata {column.key!r} is {wanted}, but column {column.name!r} is {column.type.name}")
+
     def finish(self) -> None:
         """Raise SqlError for an option that nothing has read."""
         for name in self._options:

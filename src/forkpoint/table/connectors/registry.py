@@ -22,12 +22,13 @@ from forkpoint.table.connectors.printing import ChangelogPrintSink
 @dataclass(frozen=True)
 class Connector:
     """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``keyed``: it
-    needs a primary key."""
+    needs a primary key. ``has_metadata``: of messages, for columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
     takes: str = "added"
     keyed: bool = False
+    has_metadata: bool = False
 
 
 def _kafka_source(options: TableOptions) -> Source[Any]:
@@ -90,7 +91,7 @@ def _file_format(options: TableOptions) -> str:
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink),
+    "kafka": Connector(_kafka_source, _kafka_sink, has_metadata=True),
     "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts", keyed=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(None, _jdbc_sink, "upserts"),
@@ -117,6 +118,8 @@ def source_of(table: CreateTable) -> Source[Any]:
     if connector.source is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}")
+    if not connector.has_metadata:
+        options.check_metadata({})
     source = connector.source(options)
     options.finish()
     return source
@@ -131,6 +134,9 @@ def sink_of(table: CreateTable) -> Sink[Any]:
     if connector.keyed and not table.primary_key:
         name = table.options["connector"]
         raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")
+    written = [column.name for column in table.metadata if not column.virtual]
+    if written:
+        raise options.error("", f"metadata column {written[0]!r} cannot be written; declare it VIRTUAL")
     sink = connector.sink(options)
     options.finish()
     return sink
