@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from hypothesis import strategies as st
 
-from forkpoint.types import Instant, Row
+from forkpoint.types import Instant, Row, Types
 
 
 class Color(enum.StrEnum):
@@ -56,6 +56,7 @@ HASHABLE_LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (bytes, st.binary(max_size=8)),
     (bool, st.booleans()),
     (Decimal, DECIMALS),
+    (Types.DECIMAL(20, 3), st.decimals(-(10**16), 10**16, places=3).map(lambda value: value if value else abs(value))),
     (dt.date, st.dates()),
     (dt.datetime, NAIVE),
     (Instant, AWARE),

@@ -17,14 +17,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from forkpoint.errors import JobFailed
+from forkpoint.relational import moments, ordered
+from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
+from forkpoint.relational.functions import cast
+from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
-from forkpoint.relational.types import BIGINT, SqlType
+from forkpoint.relational.sums import with_added
+from forkpoint.relational.types import BIGINT, DOUBLE, STRING, SqlType, decimal_type, digits_of
 
-Kind = Literal["count", "sum", "min", "max"]
+Kind = Literal["count", "sum", "min", "max", "first", "last", "list"]
 Longs = npt.NDArray[np.int64]
 _NEVER_NULL = BIGINT.with_null(False)
 
@@ -35,18 +41,44 @@ def _of_argument(argument: SqlType | None) -> SqlType | str:
     return argument.with_null()
 
 
+def _any_argument(argument: SqlType | None) -> SqlType | str:
+    return "takes a column, not *" if argument is None else argument.with_null()
+
+
+def _text(argument: SqlType | None) -> SqlType | str:
+    if argument is None or argument.name not in ("STRING", "NULL"):
+        return f"takes text, not {'*' if argument is None else argument.name}"
+    return STRING
+
+
 def _number(argument: SqlType | None) -> SqlType | str:
     if argument is None or not argument.is_number:
         return f"takes a number, not {'*' if argument is None else argument.name}"
     return argument.with_null()
 
 
+def _sum(argument: SqlType | None) -> SqlType | str:
+    found = _number(argument)
+    return found if isinstance(found, str) or found.name != "DECIMAL" else decimal_type((MOST, digits_of(found)[1]))
+
+
+def _average(argument: SqlType | None) -> SqlType | str:
+    found = _sum(argument)
+    if isinstance(found, str) or found.name != "DECIMAL":
+        return found
+    return decimal_type(adjusted(*of_quotient(digits_of(found), OF_INTEGERS["BIGINT"])))
+
+
 AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
     "COUNT": lambda argument: _NEVER_NULL,
-    "SUM": _number,
-    "AVG": _number,
+    "SUM": _sum,
+    "AVG": _average,
     "MIN": _of_argument,
     "MAX": _of_argument,
+    **dict.fromkeys(moments.FUNCTIONS, _average),
+    "FIRST_VALUE": _any_argument,
+    "LAST_VALUE": _any_argument,
+    "LISTAGG": _text,
 }
 """The type of each function's result for its argument (None: ``*``); a text says why there is none."""
 
@@ -86,13 +118,27 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
         assert call.argument is not None
         kind: Kind = "min" if call.function == "MIN" else "max"
         return [_accumulator(kind, call, call.argument.type.with_null(), with_values=updating)]
+    if call.function in ordered.FUNCTIONS:
+        return [_accumulator(ordered.FUNCTIONS[call.function], call, call.type)]
     found = [_count(call)]
-    if call.function in ("SUM", "AVG"):
+    if call.function in ("SUM", "AVG", *moments.FUNCTIONS):
+        found.append(_sum_of(call))
+    if call.function in moments.FUNCTIONS:
         assert call.argument is not None
-        real = call.argument.type.name in ("FLOAT", "DOUBLE")
-        of = SqlType("DOUBLE" if real else "BIGINT", nullable=False)
-        found.append(_accumulator("sum", call, of, with_values=call.distinct))
+        found.append(_sum_of(replace(call, argument=moments.square(call.argument))))
     return found
+
+
+def _sum_of(call: AggregateCall) -> Accumulator:
+    assert call.argument is not None
+    return _accumulator("sum", call, _total(call.argument.type).with_null(False), with_values=call.distinct)
+
+
+def _total(argument: SqlType) -> SqlType:
+    """The type in which numbers are added."""
+    if argument.name == "DECIMAL":
+        return decimal_type((MOST, digits_of(argument)[1]))
+    return DOUBLE if argument.name in ("FLOAT", "DOUBLE") else BIGINT
 
 
 def _count(call: AggregateCall) -> Accumulator:
@@ -109,6 +155,19 @@ def _accumulator(kind: Kind, call: AggregateCall, of: SqlType, *, with_values: b
     name = readable_name(argument)
     words = f"{kind}_distinct" if call.distinct and kind in ("count", "sum") else kind
     return Accumulator(f"{words}_{name}", kind, argument, of, f"values_{name}" if with_values else None)
+
+
+def listed(text: Expression, separator: str) -> Expression:
+    """What LISTAGG accumulates: each text after a separator."""
+    literal = LiteralExpression(separator, STRING.with_null(False))
+    return Call("||", (literal, text), STRING.with_null(text.type.nullable))
+
+
+def separator_of(call: AggregateCall) -> str:
+    assert isinstance(call.argument, Call)
+    (literal, _) = call.argument.arguments
+    assert isinstance(literal, LiteralExpression)
+    return str(literal.value)
 
 
 def readable_name(expression: Expression) -> str:
@@ -135,8 +194,14 @@ def accumulated(
     if accumulator.kind in ("min", "max"):
         assert values is not None
         return _extreme(accumulator.kind, values, starts, saved)
-    before = saved.fill_null(0).to_numpy(zero_copy_only=False)
+    if accumulator.kind in ("first", "last", "list"):
+        assert values is not None
+        return ordered.of_rows(accumulator.kind, values, starts, saved)
     ones = np.ones(size, np.int64) if weights is None else weights
+    if pa.types.is_decimal(saved.type):
+        assert values is not None
+        return decimal_sums(accumulator, saved, np.repeat(np.arange(len(saved)), np.diff(starts)), values, ones)
+    before = saved.fill_null(0).to_numpy(zero_copy_only=False)
     if accumulator.kind == "count":
         present = ones if values is None else ones * values.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(before + np.add.reduceat(present, starts[:-1]), pa.int64())
@@ -151,6 +216,14 @@ def accumulated(
     numbers = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     _check_bounds(accumulator, numbers, ones, starts, before)
     return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
+
+
+def decimal_sums(accumulator: Accumulator, saved: pa.Array, groups: Longs, values: pa.Array, weights: Longs) -> pa.Array:
+    """The sums of groups with these values added. Raises JobFailed if one has more than 38 digits."""
+    try:
+        return with_added(saved, groups, values, weights)
+    except pa.ArrowInvalid as error:
+        raise JobFailed(f"SUM({accumulator.input}) exceeds {accumulator.type.label}: {error}") from error
 
 
 def _check_bounds(accumulator: Accumulator, numbers: Longs, weights: Longs, starts: Longs, before: Longs) -> None:
@@ -182,12 +255,22 @@ def better(kind: Kind, one: pa.Array, other: pa.Array) -> pa.Array:
 def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
     """The call's results, from the accumulators that it needs, in their order."""
     arrow = call.type.arrow_type
-    if call.function in ("COUNT", "MIN", "MAX"):
+    if call.function == "LISTAGG":
+        return pc.utf8_slice_codeunits(found[0], len(separator_of(call)))
+    if len(found) == 1:
         return found[0].cast(arrow)
+    if call.function in moments.FUNCTIONS:
+        number = moments.moment(call.function, *found)
+        return cast(number, call.type, failing_null=False)
     count, total = found
     empty = pc.equal(count, 0)
     counted = pc.if_else(empty, 1, count)
-    number = total if call.function == "SUM" else pc.divide(total, counted.cast(total.type))
+    if call.function == "SUM":
+        number = total
+    elif pa.types.is_decimal(total.type):
+        number = OPERATORS["/"](total, counted)
+    else:
+        number = pc.divide(total, counted.cast(total.type))
     try:
         return pc.if_else(empty, pa.scalar(None, arrow), number.cast(arrow, safe=not pa.types.is_floating(arrow)))
     except pa.ArrowInvalid as error:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, operands_of
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
+from forkpoint.relational.functions.decimals import decimal_to, rescaled
 from forkpoint.relational.types import BOOLEAN
 
 
@@ -68,8 +69,14 @@ def _called(call: Call, columns: pa.RecordBatch) -> Datum:
 
 
 def _converted(value: Datum, to: pa.DataType) -> Datum:
+    if value.type == to:
+        return value
+    if pa.types.is_decimal(to):
+        return rescaled(value, to)
+    if pa.types.is_decimal(value.type):
+        return decimal_to(value, to)
     # Large integers lose digits as DOUBLE; that is no error.
-    return value if value.type == to else pc.cast(value, options=pc.CastOptions(to, allow_float_truncate=True))
+    return pc.cast(value, options=pc.CastOptions(to, allow_float_truncate=True))
 
 
 # -- only the rows that need a value -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -12,10 +13,19 @@ from forkpoint.decoders import convert
 from forkpoint.relational.types import SqlType
 
 LiteralValue = bool | int | float | str | None
-"""Times are ISO 8601 text, bytes are base64, as msgspec writes them."""
+"""Times are ISO 8601 text, bytes are base64, decimals their digits, as msgspec writes them."""
 
 COMMUTATIVE = frozenset({"+", "*", "=", "<>", "AND", "OR"})
 _SYMBOLS = frozenset({"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR", "LIKE", "||"})
+
+_CLASSES: dict[str, Any] = {
+    "DECIMAL": Decimal,
+    "DATE": date,
+    "TIME": time,
+    "TIMESTAMP": datetime,
+    "TIMESTAMP_LTZ": datetime,
+    "BYTES": bytes,
+}
 
 
 class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
@@ -53,8 +63,7 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
     @property
     def python_value(self) -> Any:
         """The value as the type's Python class."""
-        classes = {"DATE": date, "TIME": time, "TIMESTAMP": datetime, "TIMESTAMP_LTZ": datetime, "BYTES": bytes}
-        of = classes.get(self.type.name)
+        of = _CLASSES.get(self.type.name)
         return self.value if of is None or self.value is None else convert(self.value, of)
 
 
@@ -72,7 +81,7 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
         if self.function in _SYMBOLS:
             return f"({f' {self.function} '.join(arguments)})"
         if self.function in ("CAST", "TRY_CAST"):
-            return f"{self.function}({arguments[0]} AS {self.type.name})"
+            return f"{self.function}({arguments[0]} AS {self.type.label})"
         return f"{self.function}({', '.join(arguments)})"
 
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from forkpoint.relational.aggregates import AGGREGATES
-from forkpoint.relational.expressions import Call, Column, Expression, Literal, LiteralValue, columns_of
+from forkpoint.relational.digits import MOST
+from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, SqlType
+from forkpoint.relational.types import BOOLEAN, SqlType, decimal_type
+from forkpoint.sql.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.scopes import Scope
-from forkpoint.sql.statements import TYPES, unknown_type
 from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
+from forkpoint.sql.types import named_type
 
 if TYPE_CHECKING:
     from forkpoint.sql.over import Overs
@@ -60,7 +62,6 @@ _CHANGING = {
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
 CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
-_AGGREGATES: Mapping[type, str] = {exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX"}
 _INT = 2**31
 _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
 
@@ -129,10 +130,10 @@ class Binder:
                 return self.overs.column(node, self)
             case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
-            case exp.Filter() | exp.AggFunc():
-                return self._aggregate(node)
             case exp.Interval():
                 raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+        if is_aggregate(node):
+            return bind_aggregate(self, node)
         timed = bind_time(self, node)
         if timed is not None:
             return timed
@@ -160,20 +161,24 @@ class Binder:
         text = str(node.this)
         if node.is_string:
             return Literal(text, SqlType("STRING", nullable=False))
-        if text.isdigit():
-            return self._integer(node, int(text))
+        return self._number(node, text)
+
+    def _number(self, node: Node, text: str) -> Expression:
+        """A literal: whole numbers are integers as far as they fit, others DECIMAL, with an exponent DOUBLE."""
         if "e" in text.lower():
             return Literal(float(text), SqlType("DOUBLE", nullable=False))
-        raise self.error(node, f"{text} is a DECIMAL, which is not supported yet; write {text}E0, a DOUBLE")
-
-    def _integer(self, node: Node, value: int) -> Expression:
-        if not -(2**63) <= value < 2**63:
-            raise self.error(node, f"{value} exceeds BIGINT")
-        return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        if not fraction and -(2**63) <= int(text.rstrip(".")) < 2**63:
+            value = int(text.rstrip("."))
+            return Literal(value, SqlType("INT" if -_INT <= value < _INT else "BIGINT", nullable=False))
+        digits = len(whole + fraction), len(fraction)
+        if digits[0] > MOST:
+            raise self.error(node, f"{text} has more than {MOST} digits; write it with an exponent, as a DOUBLE")
+        return Literal(text.rstrip("."), decimal_type(digits, nullable=False))
 
     def _negated(self, node: Node) -> Expression:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string and node.this.this.isdigit():
-            return self._integer(node, -int(node.this.this))
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return self._number(node, f"-{node.this.this}")
         return self.call("NEGATE", node, [self.bind(node.this)])
 
     # -- forms
@@ -218,17 +223,16 @@ class Binder:
         name = str(node.to.this.name)
         if name == "USERDEFINED":  # sqlglot does not know BYTES
             name = str(node.to.args["kind"]).upper()
-        found = TYPES.get(name)
-        if found is None:
-            raise unknown_type(self.scope.source, self.at(node), name)
+        numbers = [int(part.name) for part in node.to.expressions if isinstance(part, exp.DataTypeParam)]
         failing_null = isinstance(node, exp.TryCast)
-        target = SqlType(found, value.type.nullable or failing_null)
+        found = named_type(self.scope.source, self.at(node), name, numbers)
+        target = found.with_null(value.type.nullable or failing_null)
         if not castable(value.type, target):
             raise self.error(node, f"cannot CAST {value.type.name} to {target.name}")
         literal = _time_literal(value, target)
         if literal is not None:
             return literal
-        if value.type.name == target.name:
+        if value.type.same_values(target):
             return value
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
@@ -275,41 +279,12 @@ class Binder:
             problem = check(literal.value) if isinstance(literal, Literal) and literal.value is not None else None
             if problem is not None:
                 raise self.error(node if nodes is None else nodes[position], f"{name}: {problem}")
-        return Call(name, tuple(arguments), found)
+        literals = [argument.value if isinstance(argument, Literal) else None for argument in arguments]
+        return Call(name, tuple(arguments), function.refined(found, literals))
 
-    # -- aggregates
-
-    def _aggregate(self, node: Node) -> Expression:
-        inner = Binder(self.scope, self.offset, None, "inside an aggregate")
-        found = self.aggregate_call(node, inner)
-        if self.aggregates is None:
-            raise self.error(node, f"an aggregate ({found.function}) is not allowed {self.clause}")
-        self.aggregates[str(found)] = found
-        return Column(str(found), found.type)
-
-    def aggregate_call(self, node: Node, inner: Binder) -> AggregateCall:
-        """The call of an aggregate. ``inner``: binds its argument."""
-        call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
-        name = _AGGREGATES.get(type(call))
-        if name is None:
-            known = ", ".join(AGGREGATES)
-            raise self.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {known}")
-        of = call.this
-        distinct = isinstance(of, exp.Distinct)
-        if distinct:
-            if len(of.expressions) > 1:
-                raise self.error(call, f"{name}(DISTINCT …) takes one expression")
-            of = of.expressions[0]
-        if of is None:
-            raise self.error(call, f"{name} takes an argument")
-        argument = None if isinstance(of, exp.Star) else inner.bind(of)
-        if argument is None and name != "COUNT":
-            raise self.error(call, f"{name} takes a column, not *")
-        where = None if condition is None else inner.condition(condition, "FILTER")
-        found = AGGREGATES[name](None if argument is None else argument.type)
-        if isinstance(found, str):
-            raise self.error(call, f"{name} {found}")
-        return AggregateCall(name, argument, where, found, distinct and name not in ("MIN", "MAX"))
+    def inside(self, function: str) -> Binder:
+        """The binder of an aggregate's arguments."""
+        return Binder(self.scope, self.offset, None, f"inside {function}")
 
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)

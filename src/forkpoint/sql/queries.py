@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
-from forkpoint.relational.plan import Aggregate, AggregateCall, Order, Plan, Select, Union, key_name, plain_name
+from forkpoint.relational.ordered import FUNCTIONS as ORDERED
+from forkpoint.relational.plan import Aggregate, AggregateCall, Order, Plan, Select, Union, is_updating, key_name, plain_name
 from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
+from forkpoint.sql.grouping import GROUPING, Keys
 from forkpoint.sql.joins import join
 from forkpoint.sql.over import OVER, Overs, limited
 from forkpoint.sql.scopes import Relation, Scope
@@ -91,7 +93,7 @@ class _QueryBinder:
         types = [common_type([one.type, other.type]) for one, other in zip(first, second, strict=True)]
         for one, other, of in zip(first, second, types, strict=True):
             if of is None:
-                problem = f"{name} of column {one.name!r}, {one.type.name}, and {other.name!r}, {other.type.name}; CAST one"
+                problem = f"{name} of column {one.name!r}, {one.type.label}, and {other.name!r}, {other.type.label}; CAST one"
                 raise self.error(tree.expression, problem)
         left, right = (_as_types(each, types) for each in inputs)
         if not isinstance(tree, exp.Union):
@@ -106,6 +108,10 @@ class _QueryBinder:
         below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
+        group = tree.args.get("group")
+        own = Keys.bound(group, lambda node: self._key(node, scope, window), self.error)
+        if not own.plain:  # keys are NULL in other sets
+            scope = scope.on_side("", nullable=True)
         aggregates: dict[str, AggregateCall] = {}
         change: Callable[[Expression], Expression] = _itself
         overs = Overs({node.this.name: node for node in tree.args.get("windows") or ()})
@@ -114,19 +120,19 @@ class _QueryBinder:
         items, order = _ordered(tree.args.get("order"), items, binder)
         having = tree.args.get("having")
         shown = None if having is None else binder.condition(having.this, "HAVING")
-        group = tree.args.get("group")
         calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
-            keys = self._keys(group, scope, window)
+            keys, below = own.items(), own.expanded(below)
             compared, outer = self._outer_keys(tree, outer)
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
-            grouped = _Grouped(self._source, keys, set(aggregates), binder.offsets)
+            grouped = _Grouped(self._source, own, keys, set(aggregates), binder.offsets)
             change = grouped.over_groups
             items = tuple(Item(item.name, grouped.over_groups(item.of)) for item in items)
             items += tuple(Item(name, Column(key_name(of), of.type)) for name, of in compared.items())
             shown = None if shown is None else grouped.over_groups(shown)
             if values.compares((shown, *(item.of for item in items))):
                 raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
+            self._check_order(below, aggregates, binder)
             below = Aggregate(below, keys, tuple(aggregates.values()))
             calls = below.calls if group is None else ()
         else:
@@ -150,6 +156,12 @@ class _QueryBinder:
         plan = limited(plan, tree, order, self.error)
         kept = tuple(Item(f.name, Column(f.name, f.type)) for f in plan.schema if not f.name.startswith(ORDER))
         return Select(plan, None, kept)
+
+    def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
+        for text, call in aggregates.items():
+            if call.function in ORDERED and is_updating(below):
+                problem = f"{call.function} needs the order of rows, which a result that also changes rows does not have"
+                raise self._source.error(binder.offsets[text], problem)
 
     def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:
         """The rows that pass WHERE, and its conditions that also read the outer query."""
@@ -226,17 +238,11 @@ class _QueryBinder:
             items.append(Item(node.alias or (inner.name if isinstance(inner, exp.Column) else f"EXPR${position}"), found))
         return _distinct_names(items)
 
-    def _keys(self, group: Any, scope: Scope, calls: Mapping[str, Expression]) -> tuple[Item, ...]:
-        if group is None:
-            return ()
-        keys: dict[str, Item] = {}
-        for node in group.expressions:
-            binder = Binder(scope, self._offset, None, "in GROUP BY", calls=calls)
-            found = binder.bind(node)
-            if not any(columns_of(found)):
-                raise self.error(node, f"GROUP BY {found} is a constant; name a column")
-            keys.setdefault(str(found), Item(key_name(found), found))
-        return tuple(keys.values())
+    def _key(self, node: Any, scope: Scope, calls: Mapping[str, Expression]) -> Expression:
+        found = Binder(scope, self._offset, None, "in GROUP BY", calls=calls).bind(node)
+        if not any(columns_of(found)):
+            raise self.error(node, f"GROUP BY {found} is a constant; name a column")
+        return found
 
     def error(self, node: Any, problem: str) -> SqlError:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -248,7 +254,7 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     items = []
     for field, of in zip(plan.schema, types, strict=True):
         column: Expression = Column(field.name, field.type)
-        if of is not None and of.name != field.type.name:
+        if of is not None and not of.same_values(field.type):
             column = Call("CAST", (column,), of.with_null(field.type.nullable))
         items.append(Item(field.name, column))
     return Select(plan, None, tuple(items))
@@ -322,22 +328,21 @@ def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
 class _Grouped:
     """Expressions of a query with GROUP BY, over the columns of its groups: keys, and aggregates by their text."""
 
-    def __init__(self, source: Text, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
-        self._source, self._keys, self._aggregates, self._offsets = (
-            source,
-            {str(key.of): key for key in keys},
-            aggregates,
-            offsets,
-        )
+    def __init__(self, source: Text, own: Keys, keys: tuple[Item, ...], aggregates: set[str], offsets: Mapping[str, int]) -> None:
+        self._source, self._own, self._aggregates, self._offsets = source, own, aggregates, offsets
+        self._keys = {key.name: Column(key.name, key.of.type) for key in keys}
 
     def over_groups(self, expression: Expression) -> Expression:
-        key = self._keys.get(str(expression))
+        key = self._keys.get(key_name(expression))
         if key is not None:
-            return Column(key.name, expression.type)
-        if (
-            isinstance(expression, Column)
-            and expression.name not in self._aggregates
-            and not expression.name.startswith((VALUE, OVER))
+            return key
+        if isinstance(expression, Call) and expression.function == GROUPING:
+            grouping = self._own.grouping(expression)
+            if grouping is None:
+                raise self._source.error(self._offsets[str(expression)], "GROUPING takes the keys of GROUP BY")
+            return grouping
+        if isinstance(expression, Column) and not (
+            expression.name in self._aggregates or expression.name.startswith((VALUE, OVER))
         ):
             name = plain_name(expression.name)
             raise self._source.error(

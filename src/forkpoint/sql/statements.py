@@ -6,26 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from forkpoint.relational.types import Field, SqlType
-from forkpoint.sql.errors import SqlError, Text, did_you_mean
+from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens
+from forkpoint.sql.types import column_type
 
 if TYPE_CHECKING:
     from forkpoint.sql.reading import Reading
 
-TYPES = {
-    **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BYTES", "DATE")},
-    "INTEGER": "INT",
-    "VARCHAR": "STRING",
-    "CHAR": "STRING",
-    "TEXT": "STRING",
-    "VARBINARY": "BYTES",
-    "TIME": "TIME",
-    "TIMESTAMP": "TIMESTAMP",
-    "TIMESTAMP_LTZ": "TIMESTAMP_LTZ",
-    "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
-}
 TABLE_NAME = "a table's name"
-_LATER = {"DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW", "MULTISET", "INTERVAL", "RAW"}
 
 
 @dataclass(frozen=True)
@@ -298,27 +286,3 @@ def parse_column(source: Text, tokens: Tokens, position: int, *ends: str) -> tup
     if tokens.take("COMMENT"):
         tokens.text("a comment in single quotes")
     return Field(name, of), is_key
-
-
-def column_type(source: Text, tokens: Tokens) -> SqlType:
-    """A type. The precision of times is accepted: all times have microseconds."""
-    at = tokens.offset
-    name = tokens.name("a type").upper()
-    found = TYPES.get(name)
-    if found is None:
-        raise unknown_type(source, at, name)
-    tokens.take("PRECISION")  # DOUBLE PRECISION
-    if tokens.take("("):
-        tokens.number()
-        tokens.expect(")")
-    if tokens.take("WITH", "LOCAL", "TIME", "ZONE"):
-        found = "TIMESTAMP_LTZ"
-    tokens.take("WITHOUT", "TIME", "ZONE")
-    return SqlType(found)
-
-
-def unknown_type(source: Text, at: int, name: str) -> SqlError:
-    if name in _LATER:
-        instead = "; use BIGINT (such as cents) or DOUBLE" if name in ("DECIMAL", "NUMERIC", "DEC") else ""
-        return source.error(at, f"type {name} is not supported yet{instead}")
-    return source.error(at, f"there is no type {name}; {did_you_mean(name, TYPES)}")

@@ -60,7 +60,7 @@ def columns(found: Described, *, title: str, statement: Show | None = None) -> A
     rows = [
         (
             field.name,
-            field.type.name,
+            field.type.label,
             field.type.nullable,
             f"PRI({', '.join(key)})" if field.name in key else None,
             computed.get(field.name),

@@ -18,7 +18,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions import castable
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
-from forkpoint.relational.types import NUMBERS, Field, SqlType, sql_type
+from forkpoint.relational.types import NUMBERS, Field, SqlType
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
@@ -27,6 +27,7 @@ from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, Space, StreamTable, View, read
 from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
 from forkpoint.table.schema import Schema, reading_of
+from forkpoint.table.streams import table_of
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
 
@@ -123,20 +124,12 @@ class Session:
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
-        of = stream.get_type()
-        if of is None or not of.fields:
-            raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
-        fields = []
-        for each in of.fields:
-            found = sql_type(each.type)
-            if found is None:
-                raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
-            fields.append(Field(each.name, found))
+        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
+        fields, edges = table_of(name, stream.get_type(), edges)
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
-        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
-        reading = None if schema is None else reading_of(schema, tuple(fields))
-        self.catalog.streams[path] = StreamTable(tuple(fields), edges, reading)
+        reading = None if schema is None else reading_of(schema, fields)
+        self.catalog.streams[path] = StreamTable(fields, edges, reading)
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""
@@ -322,13 +315,13 @@ def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
 
 def _converted(value: Column, target: Field, source: Text, statement: Insert) -> Expression:
     wanted, given = target.type, value.type
-    if given.name == wanted.name:
+    if given.same_values(wanted):
         return value
-    widens = given.name in NUMBERS and wanted.name in NUMBERS and NUMBERS.index(given.name) < NUMBERS.index(wanted.name)
+    widens = given.name in NUMBERS and wanted.name in NUMBERS and NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
     if not (widens or given.name == "NULL") or not castable(given, wanted):
         raise source.error(
             statement.query.start,
-            f"column {value.name!r} of the query is {given.name}, but column {target.name!r} of the table is {wanted.name}; use "
-            f"CAST({value.name} AS {wanted.name})",
+            f"column {value.name!r} of the query is {given.label}, but column {target.name!r} of the table is {wanted.label}; "
+            f"use CAST({value.name} AS {wanted.label})",
         )
     return Call("CAST", (value,), wanted.with_null(given.nullable))

@@ -7,6 +7,7 @@ from msgspec import MsgspecError
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types.information import Field, JsonObject, TypeInformation
 from forkpoint.types.kinds.containers import MapType, OptionalType, SequenceType, UnionType
+from forkpoint.types.kinds.decimals import decimal
 from forkpoint.types.kinds.defaults import default_from_description
 from forkpoint.types.kinds.enums import EnumType
 from forkpoint.types.kinds.records import ARRAY_FLAVORS, MAP_FLAVORS, classless
@@ -34,6 +35,8 @@ def _make(description: JsonObject) -> TypeInformation:
     if kind in SPECS:
         return scalar(kind)
     match kind:
+        case "decimal":
+            return decimal(description["precision"], description["scale"])
         case "optional":
             return OptionalType(_make(description["of"]))
         case "union":

@@ -11,6 +11,7 @@ from typing import Any
 from forkpoint.types.annotations import type_of
 from forkpoint.types.information import TypeInformation, TypeLike
 from forkpoint.types.kinds.containers import MapType, SequenceType, optional
+from forkpoint.types.kinds.decimals import decimal
 from forkpoint.types.kinds.records import row_type, tuple_type
 from forkpoint.types.kinds.row import Row
 from forkpoint.types.kinds.scalars import scalar
@@ -78,6 +79,12 @@ class Types:
     def BIG_DEC() -> TypeInformation[Decimal]:  # noqa: N802
         """A Decimal, exact including its exponent (keys compare by value: 2.5 for 2.50); columns hold its text."""
         return scalar("big_dec")
+
+    @staticmethod
+    def DECIMAL(precision: int, scale: int = 0) -> TypeInformation[Decimal]:  # noqa: N802
+        """A Decimal with up to ``precision`` (38) digits, of which exactly ``scale`` are after the point. Values that do not fit
+        are refused, not rounded. Columns hold decimal128."""
+        return decimal(precision, scale)
 
     @staticmethod
     def INSTANT() -> TypeInformation[datetime]:  # noqa: N802

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.kinds.literals import LiteralType
 
-_PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "string", "char"}
+_PLAIN = {"boolean", "byte", "short", "int", "long", "float", "double", "decimal", "string", "char"}
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = _DAY + r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 # The notations that Arrow casts to the same time as msgspec.

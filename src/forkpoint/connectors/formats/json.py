@@ -44,7 +44,7 @@ class JsonText:
 
     def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
         self._type = type
-        exact = type is not None and "big_dec" in kinds(type)
+        exact = type is not None and not kinds(type).isdisjoint(("big_dec", "decimal"))
         self._decode = json_decoder(of, float_hook=Decimal if exact else None)
         schema = text_schema(type, _JSON_NAME)
         self.fast = schema is not None  # whether `columns` can read the type

@@ -36,6 +36,7 @@ _SCALARS = {
     "float",
     "double",
     "big_dec",
+    "decimal",
     "string",
     "char",
     "date",
@@ -58,7 +59,12 @@ def _hook(value: Any) -> Any:
     return jsonable
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_hook)
+_ENCODERS = {number: msgspec.json.Encoder(enc_hook=_hook, decimal_format=number) for number in ("string", "number")}
+
+
+def _encoder_of(type: TypeInformation | None) -> msgspec.json.Encoder:
+    """Decimals are numbers if their type has fixed digits, as in Flink; others are text, which no reader rounds."""
+    return _ENCODERS["number" if type is not None and "decimal" in type.kinds() else "string"]
 
 
 def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
@@ -69,9 +75,9 @@ def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
         try:
             object_of = _object_class(tuple(names))
         except ValueError:  # a name needs escaping
-            return _encoder.encode_lines([dict(zip(names, v, strict=True)) for v in values])
-        return _encoder.encode_lines(list(starmap(object_of, values)))
-    return _encoder.encode_lines(list(map(to_jsonable, values)))
+            return _encoder_of(type).encode_lines([dict(zip(names, v, strict=True)) for v in values])
+        return _encoder_of(type).encode_lines(list(starmap(object_of, values)))
+    return _encoder_of(type).encode_lines(list(map(to_jsonable, values)))
 
 
 def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None:
@@ -85,7 +91,7 @@ def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None
     if any(pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py() for column in table.columns):
         return None
     values = (field.type.from_arrow(column) for field, column in zip(fields, table.columns, strict=True))
-    return _encoder.encode_lines(list(map(_object_class(tuple(field.encoded_name for field in fields)), *values)))
+    return _encoder_of(type).encode_lines(list(map(_object_class(tuple(field.encoded_name for field in fields)), *values)))
 
 
 @lru_cache(maxsize=256)

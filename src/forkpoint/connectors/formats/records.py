@@ -1,8 +1,9 @@
 """Converts the values of files and messages (objects, text, Arrow's values) to elements of a type, and checks every value.
 
 JSON and CSV have fewer types than Python: times are ISO 8601 text, bytes base64, durations ISO 8601 (``PT1H30M``),
-Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. CSV has only text, so numbers
-and booleans are parsed from text, and lists or objects from JSON in a field.
+Decimals and UUIDs text (or a number), sets and tuples arrays, Enums their value or name. A DECIMAL is a number, rounded half
+up to the type's scale, as in Flink. CSV has only text, so numbers and booleans are parsed from text, and lists or objects from
+JSON in a field.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from forkpoint.decoders import convert as convert_to
 from forkpoint.errors import TypeNotSupported
 from forkpoint.types import Field, TypeInformation
 from forkpoint.types.information import cast_exactly
+from forkpoint.types.kinds.decimals import DecimalType
 from forkpoint.types.kinds.literals import LiteralType
 from forkpoint.types.kinds.records import RecordType
 
@@ -144,6 +146,8 @@ class RecordConverter:
             return [self._member(type, raw) for raw in raws]
         if kind == "enum":
             return [_enum(type, raw, self._from_text) for raw in raws]
+        if isinstance(type, DecimalType):
+            return [type.rounded(_decimal(raw)) for raw in raws]
         convert = self._scalars.get(kind)
         return raws if convert is None else list(map(convert, raws))
 
@@ -403,7 +407,7 @@ _LIKE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("string", "char"), (str,)),
     "boolean": (bool,),
     "bytes": (bytes, str),
-    "big_dec": (Decimal, str),
+    **dict.fromkeys(("big_dec", "decimal"), (Decimal, str)),
     "uuid": (UUID, str),
     "date": (date, str),
     "time": (time, str),

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.relational.functions.decimals import decimal_from, decimal_to, whole_of
 from forkpoint.relational.functions.registry import Datum, per_distinct
 from forkpoint.relational.types import TIMES, SqlType
 
@@ -40,8 +41,12 @@ def cast(value: Datum, target: SqlType, *, failing_null: bool) -> Datum:
     arrow, source = target.arrow_type, value.type
     if source == arrow:
         return value
+    if pa.types.is_decimal(arrow):
+        return decimal_from(value, arrow, failing_null=failing_null)
     if pa.types.is_string(source):
         return _from_text(value, target, failing_null)
+    if pa.types.is_decimal(source) and not pa.types.is_integer(arrow):
+        return decimal_to(value, arrow)
     if pa.types.is_string(arrow):
         return _to_text(value)
     if pa.types.is_integer(arrow) and not pa.types.is_boolean(source):
@@ -55,11 +60,11 @@ def _within(value: Datum, target: SqlType, failing_null: bool) -> Datum:
     if pa.types.is_floating(value.type):
         whole = pc.trunc(pc.cast(value, pa.float64()))
         fits = pc.and_(pc.greater_equal(whole, -(2.0 ** (bits - 1))), pc.less(whole, 2.0 ** (bits - 1)))
-    elif value.type.bit_width <= bits:
+    elif not pa.types.is_decimal(value.type) and value.type.bit_width <= bits:
         return value
     else:
-        whole = value
-        low, high = (pa.scalar(bound, value.type) for bound in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1))
+        whole = whole_of(value) if pa.types.is_decimal(value.type) else value
+        low, high = (pa.scalar(bound, pa.int64()) for bound in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1))
         fits = pc.and_(pc.greater_equal(whole, low), pc.less_equal(whole, high))
     if pc.all(fits, min_count=0).as_py() if isinstance(fits, pa.Array) else fits.as_py() is not False:
         return whole

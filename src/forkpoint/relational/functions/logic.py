@@ -8,6 +8,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.relational.digits import exact_common
 from forkpoint.relational.functions.registry import (
     Datum,
     Function,
@@ -19,13 +20,21 @@ from forkpoint.relational.functions.registry import (
     fixed,
     never_null,
 )
-from forkpoint.relational.types import BOOLEAN, SqlType, common_type
+from forkpoint.relational.types import BOOLEAN, SqlType, common_type, decimal_type, digits_of
 
 
 def _comparison(types: Types) -> SqlType | str:
     if common_type(list(types)) is None:
         return f"cannot compare {' with '.join(of.name for of in types)}; CAST one of them"
     return BOOLEAN.with_null(any_null(types))
+
+
+def _comparable(types: Types) -> SqlType | None:
+    """The type in which values are compared: a DECIMAL with as many digits as are needed."""
+    found = common_type(list(types))
+    if found is None or found.name != "DECIMAL":
+        return found
+    return decimal_type(exact_common([digits_of(of) for of in types if of.name != "NULL"]))
 
 
 def _common(types: Types) -> SqlType | str:
@@ -115,7 +124,7 @@ _SURE_OF_BOOLEAN: Result = never_null(fixed(BOOLEAN, "BOOLEAN"))
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 LOGIC: dict[str, Function] = {
-    **{name: Function((2, 2), _comparison, kernel, common_of) for name, kernel in _COMPARED.items()},
+    **{name: Function((2, 2), _comparison, kernel, _comparable) for name, kernel in _COMPARED.items()},
     "AND": Function((2, 2), _LOGIC, pc.and_kleene, _boolean),
     "OR": Function((2, 2), _LOGIC, pc.or_kleene, _boolean),
     "NOT": Function((1, 1), _LOGIC, pc.invert, _boolean),
@@ -123,8 +132,8 @@ LOGIC: dict[str, Function] = {
     "IS NOT NULL": Function((1, 1), _SURE, pc.is_valid),
     "IS TRUE": Function((1, 1), _SURE_OF_BOOLEAN, _is(True), _boolean),
     "IS FALSE": Function((1, 1), _SURE_OF_BOOLEAN, _is(False), _boolean),
-    "IS DISTINCT FROM": Function((2, 2), never_null(_comparison), _distinct, common_of),
-    "IN": Function((2, None), _comparison, _in, common_of),
+    "IS DISTINCT FROM": Function((2, 2), never_null(_comparison), _distinct, _comparable),
+    "IN": Function((2, None), _comparison, _in, _comparable),
     "CASE": Function((3, None), _case, _case_when),
     "IF": Function((3, 3), _case, _case_when),
     "NOT NULL": Function((2, 2), lambda types: types[0].with_null(False), _not_null),

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from forkpoint.relational.expressions import LiteralValue
 from forkpoint.relational.types import SqlType, common_type
 
 Datum: TypeAlias = Any
@@ -16,19 +17,23 @@ Datum: TypeAlias = Any
 Types = Sequence[SqlType]
 Result: TypeAlias = Callable[[Types], SqlType | str]
 Check: TypeAlias = Callable[[Any], str | None]
+Literals = Sequence[LiteralValue]
+"""The arguments that are literals; None for others."""
 
 
 @dataclass(frozen=True)
 class Function:
     """``accepts``: the numbers of arguments, from and to (None: any). ``result``: the type for these arguments; a text says why
     there is none. ``kernel``: receives arguments of the type that ``operands`` chose for all of them (None: as they are).
-    ``checks``: by the position of an argument, what is wrong with a literal there; None if nothing is."""
+    ``checks``: by the position of an argument, what is wrong with a literal there; None if nothing is. ``refined``: the digits of
+    a DECIMAL result, which may depend on a literal."""
 
     accepts: tuple[int, int | None]
     result: Result
     kernel: Callable[..., Datum]
     operands: Callable[[Types], SqlType | None] = lambda types: None
     checks: tuple[tuple[int, Check], ...] = ()
+    refined: Callable[[SqlType, Literals], SqlType] = lambda found, literals: found
 
 
 def any_null(types: Types) -> bool:

@@ -118,6 +118,10 @@ class GroupOperator(KeyedOperator):
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
+        self._ordered = any(each.kind in ("first", "last", "list") for each in definition.accumulators)
+
+    def _input(self, inputs: list[Batch]) -> Batch:
+        return inputs[0].in_order() if self._ordered else inputs[0]
 
     def _update(self, table: pa.RecordBatch) -> Update:
         """Add rows to their groups, or take them back. ``_write`` saves the groups."""
@@ -166,7 +170,7 @@ class GroupAggregate(GroupOperator):
         self._changed = False
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
+        batch = self._input(inputs)
         before = self._before if epoch.restored else None
         found = self._update(columns_of(batch, self._in)) if batch.size else None
         self._changed = found is not None
@@ -261,7 +265,8 @@ class GroupAggregate(GroupOperator):
 
 def _filled(column: pa.Array) -> pa.Array:
     """An accumulator that only the old query needs: it must have a value, which nothing reads."""
-    return column.fill_null(0) if pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type) else column
+    numbers = pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)
+    return column.fill_null(0) if numbers and not pa.types.is_temporal(column.type) else column
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Bools:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
-from forkpoint.relational.aggregates import Accumulator, Kind, better
+from forkpoint.relational.aggregates import Accumulator, Kind, better, decimal_sums
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
@@ -196,6 +196,8 @@ def of_distinct(accumulator: Accumulator, crossings: Counts, multiset: Multiset,
     if accumulator.kind in ("min", "max"):
         return _extremes(accumulator.kind, crossings, multiset, keys, saved)
     signed = crossings.counts
+    if accumulator.kind == "sum" and pa.types.is_decimal(saved.type):
+        return decimal_sums(accumulator, saved, crossings.groups, crossings.values, signed)
     if accumulator.kind == "sum":
         signed = signed * crossings.values.to_numpy(zero_copy_only=False)
     after = saved.fill_null(0).to_numpy(zero_copy_only=False).copy()

@@ -58,7 +58,7 @@ class WindowAggregate(GroupOperator):
         self._log = ChangeLog()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
+        batch = self._input(inputs)
         self._log = ChangeLog()
         late, table = 0, None
         if batch.size:

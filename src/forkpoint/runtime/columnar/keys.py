@@ -40,7 +40,8 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
         return None
     parts = (type,) if key.single else type.children
     fits = len(parts) == max(1, len(key.columns)) and all(
-        pa.types.is_primitive(part.arrow_type) or pa.types.is_string(part.arrow_type) for part in parts
+        any(is_kind(part.arrow_type) for is_kind in (pa.types.is_primitive, pa.types.is_string, pa.types.is_decimal))
+        for part in parts
     )
     return parts if fits else None
 

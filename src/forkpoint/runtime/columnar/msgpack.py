@@ -124,7 +124,7 @@ def writable(type: TypeInformation) -> bool:
             return False
     if isinstance(type, OptionalType | SequenceType | RecordType):
         return all(map(writable, type.children))
-    return type.kind in _KINDS or type.kind in ("float", "string", "char", "bytes", *_TIMES)
+    return type.kind in _KINDS or type.kind in ("float", "string", "char", "bytes", "decimal", *_TIMES)
 
 
 def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
@@ -151,6 +151,7 @@ def encode_array(array: pa.Array, type: TypeInformation) -> pa.BinaryArray:
     if kind is not None:
         filled = array.fill_null(False if kind == "bool" else 0) if array.null_count else array
         return encode((kind,), [filled.to_numpy(zero_copy_only=False)], len(array))
+    array = array.cast(pa.string()) if type.kind == "decimal" else array
     heads = _BYTES_HEADS if type.kind == "bytes" else _TEXT_HEADS
     lengths = pc.binary_length(array).fill_null(0).to_numpy()
     return _join(_heads(lengths, heads), array.cast(pa.binary()))

@@ -18,7 +18,7 @@ from forkpoint.types.kinds.containers import OptionalType, SequenceType
 from forkpoint.types.kinds.records import RecordType
 
 _NUMBERS = ("byte", "short", "int", "long", "big_int", "big_dec", "double", "boolean")
-_EXACT = frozenset((*_NUMBERS, "string", "char", "bytes", "uuid", "date", "duration"))
+_EXACT = frozenset((*_NUMBERS, "decimal", "string", "char", "bytes", "uuid", "date", "duration"))
 _TIMES = frozenset(("time", "timestamp", "instant"))  # columns lose their fold
 
 _class = type  # shadowed by parameters

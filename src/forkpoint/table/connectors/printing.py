@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from forkpoint.connectors.sinks import PrintSink
@@ -31,5 +32,11 @@ class _Writer(SinkWriter):
 def line_of(values: tuple[Any, ...], *, weighted: bool) -> str:
     """A change as Flink prints it; the weight, if there is one, is the last value."""
     weight = values[-1] if weighted else 1
-    shown = ", ".join("null" if value is None else str(value) for value in (values[:-1] if weighted else values))
+    shown = ", ".join(_text(value) for value in (values[:-1] if weighted else values))
     return f"{'+I' if weight > 0 else '-D'}[{shown}]"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

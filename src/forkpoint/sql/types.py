@@ -1,0 +1,59 @@
+"""The names of types, in DDL and in CAST."""
+
+from __future__ import annotations
+
+from forkpoint.relational.digits import MOST
+from forkpoint.relational.types import SqlType, decimal_type
+from forkpoint.sql.errors import Text, did_you_mean
+from forkpoint.sql.tokens import Tokens
+
+TYPES = {
+    **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BYTES", "DATE")},
+    "INTEGER": "INT",
+    "VARCHAR": "STRING",
+    "CHAR": "STRING",
+    "TEXT": "STRING",
+    "VARBINARY": "BYTES",
+    "TIME": "TIME",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP_LTZ",
+    "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
+    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), "DECIMAL"),
+}
+_LATER = {"ARRAY", "MAP", "ROW", "MULTISET", "INTERVAL", "RAW"}
+
+
+def column_type(source: Text, tokens: Tokens) -> SqlType:
+    """A type in DDL."""
+    at = tokens.offset
+    name = tokens.name("a type").upper()
+    tokens.take("PRECISION")  # DOUBLE PRECISION
+    numbers = []
+    if tokens.take("("):
+        numbers.append(tokens.number())
+        while tokens.take(","):
+            numbers.append(tokens.number())
+        tokens.expect(")")
+    if tokens.take("WITH", "LOCAL", "TIME", "ZONE"):
+        name = f"{name}_LTZ"
+    tokens.take("WITHOUT", "TIME", "ZONE")
+    return named_type(source, at, name, numbers)
+
+
+def named_type(source: Text, at: int, name: str, numbers: list[int]) -> SqlType:
+    """A type by its name and the numbers in parentheses. Only those of a DECIMAL mean something: texts have any length, and all
+    times have microseconds."""
+    found = TYPES.get(name)
+    if found is None and name in _LATER:
+        raise source.error(at, f"type {name} is not supported yet")
+    if found is None:
+        raise source.error(at, f"there is no type {name}; {did_you_mean(name, TYPES)}")
+    if found != "DECIMAL":
+        if len(numbers) > 1:
+            raise source.error(at, f"type {name} takes one number, not {len(numbers)}")
+        return SqlType(found)
+    precision, scale = [*numbers, *(10, 0)[len(numbers) :]] if len(numbers) < 3 else (0, 0)
+    if not 1 <= precision <= MOST or scale > precision:
+        shown = ", ".join(map(str, numbers))
+        raise source.error(at, f"type {name}({shown}) has 1 to {MOST} digits, of which at most all are after the point")
+    return decimal_type((precision, scale))

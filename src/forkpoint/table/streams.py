@@ -1,0 +1,39 @@
+"""Streams as tables: their columns, in SQL's types."""
+
+from __future__ import annotations
+
+from forkpoint.errors import ConfigError
+from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.expressions import Call, Column, Expression, Item
+from forkpoint.relational.operators.select import SelectSpec
+from forkpoint.relational.types import STRING, Field, SqlType, decimal_type, sql_type
+from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.containers import present
+
+_ANY_DECIMAL = decimal_type((38, 18))
+"""What Flink makes of decimals without fixed digits."""
+
+
+def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
+    """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError."""
+    if of is None or not of.fields:
+        raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
+    items = []
+    for each in of.fields:
+        column = _column(each.name, each.type)
+        if column is None:
+            raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
+        items.append(Item(each.name, column))
+    fields = tuple(Field(item.name, item.of.type) for item in items)
+    if not any(isinstance(item.of, Call) for item in items):
+        return fields, edges
+    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, row_type(fields))),)
+
+
+def _column(name: str, of: TypeInformation) -> Expression | None:
+    """A field as a column; None if SQL has no type for it."""
+    if present(of).kind == "big_dec":  # columns have its text
+        return Call("CAST", (Column(name, STRING.with_null(of.nullable)),), _ANY_DECIMAL.with_null(of.nullable))
+    found: SqlType | None = sql_type(of)
+    return None if found is None else Column(name, found)

@@ -1,0 +1,82 @@
+"""Aggregates that depend on the order of rows, variances, and grouping sets, wherever epochs end."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sql_results import Order, answered, folded
+
+ROWS = st.lists(
+    st.builds(
+        Order,
+        st.sampled_from(["a", "b", "", "ä", None]),
+        st.sampled_from([0, 1, None]),
+        st.none() | st.integers(-(10**6), 10**6),
+        st.none() | st.sampled_from([0.5, -0.25, 1024.0, 3.0]),
+    ),
+    max_size=30,
+)
+
+GROUPING_SETS = [
+    "SELECT k, g, COUNT(*), SUM(v), GROUPING(k), GROUPING(g), GROUPING_ID(k, g) FROM orders "
+    "GROUP BY GROUPING SETS ((k, g), (k), ()) HAVING COUNT(*) > 0",
+    "SELECT k, g % 2, COUNT(*) + GROUPING(g % 2) FROM orders GROUP BY ROLLUP(k, g % 2) HAVING GROUPING(k) = 0",
+    "SELECT x, k, g, MAX(k) FROM orders GROUP BY x, CUBE(k, g)",
+    "SELECT k, SUM(g) FROM orders GROUP BY GROUPING SETS ((k), (k))",
+    "SELECT k, s, COUNT(*) FROM (SELECT k, g, SUM(v) AS s FROM orders GROUP BY k, g) AS t "
+    "GROUP BY GROUPING SETS (k, ROLLUP(s, k)) HAVING COUNT(*) > 0",
+]
+
+
+@pytest.mark.parametrize("query", GROUPING_SETS)
+@settings(max_examples=3, deadline=None)
+@given(ROWS.filter(bool), st.sampled_from([1, 7, 1000]))
+def test_grouping_sets(query: str, rows: list[Order], epoch_rows: int) -> None:
+    assert folded(query, rows, epoch_rows=epoch_rows, parallelism=2) == answered(query, rows)
+
+
+QUERY = """
+SELECT g, FIRST_VALUE(k), LAST_VALUE(v), FIRST_VALUE(x) FILTER (WHERE v > 0), LISTAGG(k), LISTAGG(k, '; ') FILTER (WHERE v > 0),
+       COUNT(k, v), SUM0(v), STDDEV_POP(x), VAR_SAMP(x), VAR_POP(v), STDDEV_SAMP(CAST(v AS DECIMAL(14, 1)))
+FROM orders GROUP BY g"""
+
+
+@settings(max_examples=8, deadline=None)
+@given(ROWS, st.sampled_from([1, 4, 1000]), st.sampled_from([1, 3]))
+def test_values_in_order_and_variances(rows: list[Order], epoch_rows: int, parallelism: int) -> None:
+    found = {row[0]: row[1:] for row in folded(QUERY, rows, epoch_rows=epoch_rows, parallelism=parallelism)}
+    groups: dict[Any, list[Order]] = defaultdict(list)
+    for row in rows:
+        groups[row.g].append(row)
+    assert found.keys() == groups.keys()
+    for g, of_group in groups.items():
+        *values, spread = found[g]
+        *wanted, wanted_spread = expected(of_group)
+        assert values == pytest.approx(wanted)
+        assert spread == (None if wanted_spread is None else pytest.approx(Decimal(wanted_spread), abs=Decimal("1E-6")))
+
+
+def expected(rows: list[Order]) -> tuple[Any, ...]:
+    k, v, x = ([row[at] for row in rows if row[at] is not None] for at in (0, 2, 3))
+    positive = [row for row in rows if (row.v or 0) > 0]
+    texts = [row.k for row in positive if row.k is not None]
+    return (
+        next(iter(k), None),
+        next(reversed(v), None),
+        next((row.x for row in positive if row.x is not None), None),
+        ",".join(k) if k else None,
+        "; ".join(texts) if texts else None,
+        sum(row.k is not None and row.v is not None for row in rows),
+        sum(v),
+        statistics.pstdev(x) if x else None,
+        statistics.variance(x) if len(x) > 1 else None,
+        int(statistics.pvariance(map(Fraction, v))) if v else None,  # as AVG, it has the type of its argument
+        statistics.stdev(v) if len(v) > 1 else None,
+    )
