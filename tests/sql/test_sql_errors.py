@@ -184,6 +184,12 @@ MISTAKES = [
         " " * 13 + "^",
         "has the columns of its query",
     ),
+    (
+        "CREATE TABLE t (k INT) PARTITIONED BY (j) WITH ('connector' = 'print')",
+        " " * 13 + "^",
+        "PARTITIONED BY has no column 'j'",
+    ),
+    ("CREATE TABLE t (k INT) PARTITIONED BY (k) WITH ('connector' = 'print')", " " * 62 + "^", "'print' has no partitions"),
     ("CREATE TABLE t (k INT) LIKE orders", " " * 13 + "^", "column 'k' exists already"),
     ("CREATE OR REPLACE TABLE t (k INT)", " " * 7 + "^", "CREATE OR REPLACE is not supported"),
     ("CREATE FUNCTION f AS 'f'", " " * 7 + "^", "expected TABLE, VIEW, DATABASE or CATALOG, not 'FUNCTION'"),

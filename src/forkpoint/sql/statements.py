@@ -71,6 +71,7 @@ class CreateTable:
     watermark: WatermarkClause | None = None
     reading: Reading | None = None
     like: Like | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> tuple[MetadataColumn, ...]:
@@ -196,8 +197,10 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         tokens.expect(")")
     if tokens.take("COMMENT"):
         tokens.text("a comment in single quotes")
-    if tokens.peek("PARTITIONED"):
-        raise source.error(tokens.offset, "PARTITIONED BY is not supported yet")
+    partitions = tokens.names("a column") if tokens.take("PARTITIONED", "BY") else []
+    for column in partitions:
+        if fields and column not in fields:
+            raise source.error(offsets[""], f"PARTITIONED BY has no column {column!r}; {did_you_mean(column, fields)}")
     options = tokens.options(offsets) if tokens.take("WITH") else {}
     like = _like(source, tokens) if tokens.take("LIKE") else None
     query = parse_query(source, tokens) if tokens.take("AS") else None
@@ -212,6 +215,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         tuple(computed.values()),
         watermark,
         like=like,
+        partitions=tuple(partitions),
     )
     if query is not None:
         if fields or computed:

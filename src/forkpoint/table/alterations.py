@@ -34,9 +34,10 @@ def _changed(table: CreateTable, change: Change) -> CreateTable:
             _check_present(table, columns, name)
             _check_absent(table, columns, to)
             renamed = [replace_name(each, to) if each.name == name else each for each in columns.values()]
-            return replace(
-                with_columns(table, renamed), primary_key=tuple(to if each == name else each for each in table.primary_key)
+            key, partitions = (
+                tuple(to if each == name else each for each in names) for names in (table.primary_key, table.partitions)
             )
+            return replace(with_columns(table, renamed), primary_key=key, partitions=partitions)
         case DropColumns(()):
             if not table.primary_key:
                 raise _error(table, f"table {table.name!r} has no primary key")
@@ -44,6 +45,8 @@ def _changed(table: CreateTable, change: Change) -> CreateTable:
         case DropColumns(names):
             for name in names:
                 _check_present(table, columns, name)
+                if name in table.partitions:
+                    raise _error(table, f"table {table.name!r} is partitioned by column {name!r}")
                 if name in table.primary_key:
                     raise _error(table, f"column {name!r} is part of the primary key; DROP PRIMARY KEY first")
                 del columns[name]
@@ -107,6 +110,7 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
         with_columns(statement, columns.values()),
         options={**options, **statement.options},
         watermark=statement.watermark or watermark,
+        partitions=statement.partitions or (parent.partitions if mode("PARTITIONS") == "INCLUDING" else ()),
         like=None,
     )
     return bound(with_key(table, key or statement.primary_key))

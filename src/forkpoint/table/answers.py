@@ -93,7 +93,8 @@ def create_table(path: str, table: CreateTable) -> str:
         lines.append(f"  PRIMARY KEY ({', '.join(map(_quoted, table.primary_key))}) NOT ENFORCED")
     options = [f"  {literal(name)} = {literal(value)}" for name, value in sorted(table.options.items())]
     body = ",\n".join(lines)
-    return f"CREATE TABLE {_quoted(path)} (\n{body}\n)\nWITH (\n{_joined(options)}\n)"
+    partitions = f"PARTITIONED BY ({', '.join(map(_quoted, table.partitions))})\n" if table.partitions else ""
+    return f"CREATE TABLE {_quoted(path)} (\n{body}\n)\n{partitions}WITH (\n{_joined(options)}\n)"
 
 
 def _declared(column: AnyColumn) -> str:

@@ -232,7 +232,8 @@ class Session:
         """Add the operators that write a query's result into a table."""
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement)
-        connector, sink = connector_of(table), sink_of(table)
+        connector, job_name = connector_of(table), free_name(name, self._names)
+        sink = sink_of(table, job_name.removeprefix(name))
         updating = is_updating(plan)
         if updating and connector.takes == "added":
             raise source.error(
@@ -240,7 +241,6 @@ class Session:
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
-        job_name = free_name(name, self._names)
         end = Translator(self._source, job_name).translate(plan)
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)

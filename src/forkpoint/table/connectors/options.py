@@ -13,10 +13,10 @@ TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
 class TableOptions:
     """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values.
-    ``${env:NAME}`` in a value is the environment variable of the driver."""
+    ``${env:NAME}`` in a value is the environment variable of the driver. ``nth``: tells apart a job's sinks of the table."""
 
-    def __init__(self, table: CreateTable) -> None:
-        self.table = table
+    def __init__(self, table: CreateTable, nth: str = "") -> None:
+        self.table, self.nth = table, nth
         self._options: Mapping[str, str] = table.options
         self._known: set[str] = {"connector", TABLE_IDLE_TIMEOUT}
 

@@ -77,12 +77,13 @@ def _file_source(options: TableOptions) -> Source[Any]:
 
 def _file_sink(options: TableOptions) -> Sink[Any]:
     path, type = options.required("path"), row_type(options.table.schema)
+    bucket, prefix = options.table.partitions or None, f"part{options.nth}"
     match _file_format(options):
         case "csv":
-            return FileSink.csv(path, type)
+            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
         case "parquet":
-            return FileSink.parquet(path, type)
-    return FileSink.json(path, type)
+            return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
+    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
 
 
 def _file_format(options: TableOptions) -> str:
@@ -109,6 +110,8 @@ def connector_of(table: CreateTable) -> Connector:
         raise options.error("", f"table {table.name!r} has no connector; add WITH ('connector' = '…'): {', '.join(CONNECTORS)}")
     if name not in CONNECTORS:
         raise options.error("connector", f"there is no connector {name!r}; {did_you_mean(name, CONNECTORS)}")
+    if table.partitions and name != "filesystem":
+        raise options.error("connector", f"connector {name!r} has no partitions; leave out PARTITIONED BY")
     return CONNECTORS[name]
 
 
@@ -125,9 +128,10 @@ def source_of(table: CreateTable) -> Source[Any]:
     return source
 
 
-def sink_of(table: CreateTable) -> Sink[Any]:
+def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
+    """``nth``: tells apart the sinks of several INSERTs into the table."""
     connector = connector_of(table)
-    options = TableOptions(table)
+    options = TableOptions(table, nth)
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
