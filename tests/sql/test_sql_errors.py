@@ -40,6 +40,17 @@ MISTAKES = [
     ("SELECT SUMM(v) FROM orders", "       ^", "there is no function SUMM; did you mean 'SUM'?"),
     ("SELECT v * 1.5 || k FROM orders", "       ^", "|| takes STRING, not DECIMAL"),
     (f"SELECT 1{'0' * 38}.5 FROM orders", "       ^", "has more than 38 digits; write it with an exponent, as a DOUBLE"),
+    ("SELECT k.f FROM orders", "       ^", "k is STRING, which has no fields, not 'f'"),
+    ("SELECT ARRAY[v, k] FROM orders", "       ^", "ARRAY needs values of one type, not BIGINT and STRING; CAST them"),
+    ("SELECT DISTINCT ARRAY[k] FROM orders", "                      ^", "rows with 'EXPR$0', ARRAY, cannot be compared yet"),
+    ("SELECT 1 FROM orders GROUP BY ROW(k, v)", " " * 30 + "^", "GROUP BY takes no ROW yet; group by its parts"),
+    ("SELECT v = ARRAY[1] FROM orders", "       ^", "cannot compare BIGINT with ARRAY; CAST one of them"),
+    ("CREATE TABLE t (a ARRAY<INT NOT NULL>) WITH ('connector' = 'print')", " " * 28 + "^", "NOT NULL inside of ARRAY is not"),
+    ("CREATE TABLE t (a MAP<INT>) WITH ('connector' = 'print')", " " * 18 + "^", "MAP has 2 types"),
+    ("CREATE TABLE t (a ARRAY) WITH ('connector' = 'print')", " " * 18 + "^", "ARRAY needs the types of its parts: ARRAY<INT>"),
+    ("SELECT e FROM orders CROSS JOIN UNNEST(k) AS t (e)", " " * 32 + "^", "UNNEST takes an ARRAY or a MAP, not STRING"),
+    ("SELECT e FROM orders JOIN UNNEST(ARRAY[k]) AS t (e) ON e = k", " " * 26 + "^", "UNNEST takes CROSS JOIN, or LEFT JOIN"),
+    ("SELECT e FROM orders, UNNEST(MAP[k, v]) AS t (e)", " " * 22 + "^", "UNNEST has 2 columns; name them: AS t (key, value)"),
     ("SELECT CAST(x AS DECIMAL(39, 2)) FROM orders", "       ^", "type DECIMAL(39, 2) has 1 to 38 digits"),
     ("INSERT INTO totals SELECT k, v * 1.5 FROM orders", " " * 19 + "^", "of the query is DECIMAL(22, 1), but column 'n' of the"),
     ("CREATE TABLE t (k DEC(5, 6)) WITH ('connector' = 'print')", " " * 18 + "^", "type DEC(5, 6) has 1 to 38 digits"),
@@ -85,7 +96,7 @@ MISTAKES = [
     ),
     ("SELECT k FROM orders TABLESAMPLE BERNOULLI (10)", " " * 44 + "^", "TABLESAMPLE is not supported yet"),
     ("SELECT v BETWEEN SYMMETRIC 1 AND 2 FROM orders", "       ^", "BETWEEN SYMMETRIC is not supported yet"),
-    ("SELECT o.k FROM orders AS o(k)", " " * 28 + "^", "names of columns after a table's alias are not supported yet"),
+    ("SELECT o.k FROM orders AS o(k)", " " * 16 + "^", "'o' names 1 columns, the table has 4"),
     ("SELECT DISTINCT ON (k) v FROM orders", " " * 20 + "^", "DISTINCT ON is not supported yet"),
     (
         "SELEC k FROM orders",
@@ -164,6 +175,16 @@ MISTAKES = [
         "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(at)))",
         " " * 14 + "^",
         "TUMBLE needs SIZE: TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
+    ),
+    (
+        "SELECT k FROM TABLE(SESSION(TABLE seen PARTITION BY k, DESCRIPTOR(at), INTERVAL '1' DAY)) GROUP BY window_start, k",
+        " " * 14 + "^",
+        "SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others",
+    ),
+    (
+        "SELECT COUNT(DISTINCT k) FROM seen GROUP BY SESSION(at, INTERVAL '1' DAY)",
+        "^",
+        "COUNT of DISTINCT values in SESSION windows is not supported yet",
     ),
     (
         "SELECT TUMBLE_START(at, INTERVAL '1' DAY) FROM seen",
@@ -262,7 +283,11 @@ def test_options_are_checked(options: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("column", "connector", "message"),
     [
-        ("m STRING METADATA", "kafka", "connector 'kafka' has no metadata 'm'; there are topic, partition, offset, timestamp"),
+        (
+            "m STRING METADATA",
+            "kafka",
+            "connector 'kafka' has no metadata 'm'; there are topic, partition, offset, timestamp, headers",
+        ),
         ("m INT METADATA FROM 'topic'", "kafka", "metadata 'topic' is STRING, but column 'm' is INT"),
         ("m STRING METADATA FROM 'path'", "filesystem", "connector 'filesystem' has no metadata 'path'; there are none"),
     ],

@@ -36,7 +36,7 @@ _NEVER_NULL = BIGINT.with_null(False)
 
 
 def _of_argument(argument: SqlType | None) -> SqlType | str:
-    if argument is None or argument.name in ("BOOLEAN", "BYTES"):
+    if argument is None or argument.is_nested or argument.name in ("BOOLEAN", "BYTES"):
         return f"takes numbers, text and times, not {'*' if argument is None else argument.name}"
     return argument.with_null()
 

@@ -13,6 +13,7 @@ from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, operands_of
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
 from forkpoint.relational.functions.decimals import decimal_to, rescaled
+from forkpoint.relational.functions.nested import part_type, with_parts
 from forkpoint.relational.types import BOOLEAN
 
 
@@ -71,6 +72,8 @@ def _called(call: Call, columns: pa.RecordBatch) -> Datum:
 def _converted(value: Datum, to: pa.DataType) -> Datum:
     if value.type == to:
         return value
+    if pa.types.is_nested(to):
+        return with_parts(value, to, lambda part, at: _converted(part, part_type(to, at)))
     if pa.types.is_decimal(to):
         return rescaled(value, to)
     if pa.types.is_decimal(value.type):

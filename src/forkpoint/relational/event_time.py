@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Unnest, Window, is_windowed, unwrapped, window_columns
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
@@ -15,6 +15,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
+        case Unnest(input=input):
+            return rowtimes(input)
         case Aggregate(keys=keys) if is_windowed(plan):
             times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}
             return frozenset(key.name for key in keys if isinstance(key.of, Column) and key.of.name in times)

@@ -82,12 +82,14 @@ class Union(msgspec.Struct, frozen=True, tag_field="node", tag="union"):
 
 class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
     """The rows of the input, once for each window that ``time``, their event time, is in, with the window as columns ``names``:
-    its start, its end, and its last millisecond, which is the event time of the result."""
+    its start, its end, and its last millisecond, which is the event time of the result. Rows with equal ``partition`` share
+    sessions; other windows have none."""
 
     input: Plan
     time: Expression
     windows: Windows
     names: tuple[str, str, str] = WINDOW_NAMES
+    partition: tuple[Expression, ...] = ()
 
     @property
     def added(self) -> Schema:
@@ -98,6 +100,32 @@ class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
     @property
     def schema(self) -> Schema:
         return (*self.input.schema, *self.added)
+
+
+class Unnest(msgspec.Struct, frozen=True, tag_field="node", tag="unnest"):
+    """The rows of the input, once for each element of ``of``, an ARRAY or a MAP, with the element as columns ``names``: of a ROW
+    its fields, of a MAP key and value. ``outer``: also the rows without elements."""
+
+    input: Plan
+    of: Expression
+    names: tuple[str, ...]
+    outer: bool = False
+
+    @property
+    def added(self) -> Schema:
+        """The element's columns."""
+        return tuple(Field(name, part.with_null()) for name, part in zip(self.names, element_types(self.of.type), strict=True))
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *self.added)
+
+
+def element_types(of: SqlType) -> tuple[SqlType, ...]:
+    """The types of the columns that UNNEST makes of an element."""
+    if of.name == "MAP":
+        return tuple(each.type for each in of.fields)
+    return tuple(each.type for each in of.element.fields) if of.element.name == "ROW" else (of.element,)
 
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -193,7 +221,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -230,7 +258,7 @@ Key = frozenset[str]
 def keys_of(plan: Plan) -> list[Key]:
     """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
     match plan:
-        case Scan() | Union() | Window():
+        case Scan() | Union() | Window() | Unnest():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]

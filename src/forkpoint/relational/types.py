@@ -1,20 +1,23 @@
-"""SQL's scalar types, as columns (Arrow) and as elements of streams."""
+"""SQL's types, as columns (Arrow) and as elements of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from forkpoint.relational.digits import MOST, OF_INTEGERS, Digits, common
 from forkpoint.types import TypeInformation, Types
-from forkpoint.types.kinds.containers import optional, present
+from forkpoint.types.information import Field as StreamField
+from forkpoint.types.kinds.containers import MapType, SequenceType, optional, present
 from forkpoint.types.kinds.decimals import DecimalType
+from forkpoint.types.kinds.records import RecordType
 
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 NUMBERS = (*INTEGERS, "DECIMAL", "FLOAT", "DOUBLE")
 """In the order in which they widen."""
+NESTED = ("ARRAY", "MAP", "ROW")
 TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
@@ -36,12 +39,14 @@ _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
 
 
 class SqlType(msgspec.Struct, frozen=True):
-    """A scalar type. ``name``: ``NULL`` is the type of the literal NULL, which fits every type. ``digits``: precision and
-    scale of a DECIMAL; unset in other types, which are stored as before there was DECIMAL."""
+    """A type. ``name``: ``NULL`` is the type of the literal NULL, which fits every type. ``digits``: precision and scale of a
+    DECIMAL. ``parts``: the fields of a ROW, the element of an ARRAY, the key and the value of a MAP; all but keys may be NULL.
+    Both are unset in other types, which are stored as before there were these."""
 
     name: str
     nullable: bool = True
     digits: Digits | msgspec.UnsetType = msgspec.UNSET
+    parts: tuple[Field, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
         return self.label if self.nullable else f"{self.label} NOT NULL"
@@ -49,15 +54,34 @@ class SqlType(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """The type as DDL writes it, without NOT NULL."""
-        return self.name if self.digits is msgspec.UNSET else f"{self.name}({self.digits[0]}, {self.digits[1]})"
+        if self.digits is not msgspec.UNSET:
+            return f"{self.name}({self.digits[0]}, {self.digits[1]})"
+        if not self.is_nested:
+            return self.name
+        names = [f"{quoted(each.name)} " if self.name == "ROW" else "" for each in self.fields]
+        return f"{self.name}<{', '.join(name + each.type.label for name, each in zip(names, self.fields, strict=True))}>"
 
     def with_null(self, nullable: bool = True) -> SqlType:
         """The same type with or without NULL among its values."""
-        return self if nullable == self.nullable else SqlType(self.name, nullable, self.digits)
+        return self if nullable == self.nullable else SqlType(self.name, nullable, self.digits, self.parts)
 
     def same_values(self, other: SqlType) -> bool:
         """Whether the types differ at most in NULL."""
-        return (self.name, self.digits) == (other.name, other.digits)
+        return (self.name, self.digits, self.parts) == (other.name, other.digits, other.parts)
+
+    @property
+    def is_nested(self) -> bool:
+        return self.parts is not msgspec.UNSET
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The parts; none of a scalar."""
+        return () if self.parts is msgspec.UNSET else self.parts
+
+    @property
+    def element(self) -> SqlType:
+        """Of an ARRAY, or the value of a MAP."""
+        return self.fields[-1].type
 
     @property
     def stream_type(self) -> TypeInformation:
@@ -73,7 +97,17 @@ class SqlType(msgspec.Struct, frozen=True):
 
     @property
     def _values(self) -> TypeInformation:
-        return _STREAM_TYPES[self.name]() if self.digits is msgspec.UNSET else Types.DECIMAL(*self.digits)
+        if self.digits is not msgspec.UNSET:
+            return Types.DECIMAL(*self.digits)
+        parts = [each.type.stream_type for each in self.fields]
+        match self.name:
+            case "ARRAY":
+                return SequenceType("list", *parts)
+            case "MAP":
+                return MapType(*parts)
+            case "ROW":
+                return RecordType("row", "Row", tuple(map(StreamField, (each.name for each in self.fields), parts)))
+        return _STREAM_TYPES[self.name]()
 
     @property
     def is_number(self) -> bool:
@@ -90,10 +124,40 @@ _NAMES = {make().kind: name for name, make in _STREAM_TYPES.items() if name != "
 def sql_type(of: TypeInformation) -> SqlType | None:
     """The SQL type of a type of streams; None if SQL has none for it."""
     inner = present(of)
-    if isinstance(inner, DecimalType):
-        return decimal_type((inner.precision, inner.scale), of.nullable)
+    match inner:
+        case DecimalType(precision=precision, scale=scale):
+            return decimal_type((precision, scale), of.nullable)
+        case SequenceType(form="list" | "tuple_of", element=element):
+            return _nested(array_type, of.nullable, element)
+        case MapType(key=key, value=value):
+            return _nested(map_type, of.nullable, key, value)
+        case RecordType(members=members) if members:
+            names = tuple(member.name for member in members)
+            return _nested(lambda *types: row_of(names, types), of.nullable, *(member.type for member in members))
     name = _NAMES.get(inner.kind)
     return None if name is None else SqlType(name, nullable=of.nullable)
+
+
+def _nested(make: Callable[..., SqlType], nullable: bool, *parts: TypeInformation) -> SqlType | None:
+    types = list(map(sql_type, parts))
+    return None if None in types else make(*types).with_null(nullable)
+
+
+def array_type(element: SqlType) -> SqlType:
+    return SqlType("ARRAY", parts=(Field("element", element.with_null()),))
+
+
+def map_type(key: SqlType, value: SqlType) -> SqlType:
+    return SqlType("MAP", parts=(Field("key", key.with_null(False)), Field("value", value.with_null())))
+
+
+def row_of(names: Sequence[str], types: Sequence[SqlType]) -> SqlType:
+    return SqlType("ROW", parts=tuple(Field(name, of.with_null()) for name, of in zip(names, types, strict=True)))
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return name if name.isidentifier() and name.isascii() else "`" + name.replace("`", "``") + "`"
 
 
 def decimal_type(digits: Digits, nullable: bool = True) -> SqlType:
@@ -128,6 +192,8 @@ def common_type(types: list[SqlType]) -> SqlType | None:
         if not names.isdisjoint(("FLOAT", "DOUBLE")):
             return SqlType("DOUBLE", nullable)
         return decimal_type(common([digits_of(of) for of in types if of.name != "NULL"]), nullable)
+    if not names.isdisjoint(NESTED):
+        return _common_nested([of for of in types if of.name != "NULL"], nullable)
     if len(names) <= 1:
         return SqlType(names.pop() if names else "NULL", nullable)
     if names <= set(NUMBERS):
@@ -135,3 +201,23 @@ def common_type(types: list[SqlType]) -> SqlType | None:
     if names <= {"DATE", "TIMESTAMP"}:
         return SqlType("TIMESTAMP", nullable)
     return None
+
+
+def _common_nested(types: list[SqlType], nullable: bool) -> SqlType | None:
+    """The nested type whose parts have the common types of their parts."""
+    first = types[0]
+    if len({(of.name, len(of.fields)) for of in types}) > 1:
+        return None
+    found = [common_type([of.fields[at].type for of in types]) for at in range(len(first.fields))]
+    parts = [Field(part.name, of) for part, of in zip(first.fields, found, strict=True) if of is not None]
+    return SqlType(first.name, nullable, parts=tuple(parts)) if len(parts) == len(found) else None
+
+
+def widens(given: SqlType, wanted: SqlType) -> bool:
+    """Whether INSERT converts values of one type to another."""
+    if given.name in NUMBERS and wanted.name in NUMBERS:
+        return NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
+    if given.name == "NULL" or given.same_values(wanted):
+        return True
+    same = given.is_nested and given.name == wanted.name and len(given.fields) == len(wanted.fields)
+    return same and all(widens(one.type, other.type) for one, other in zip(given.fields, wanted.fields, strict=True))

@@ -46,44 +46,51 @@ def is_aggregate(node: Node) -> bool:
 
 def bind_aggregate(binder: Binder, node: Node) -> Expression:
     """The column of an aggregate, which the binder's query computes. Raises SqlError."""
-    call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
-    name = str(call.this).removeprefix(CALL).upper() if isinstance(call, exp.Anonymous) else _NAMES.get(type(call), "")
+    call = node.this if isinstance(node, exp.Filter) else node
     if isinstance(call, exp.Grouping | exp.GroupingId) and binder.aggregates is not None:
         if node.parent_select.args.get("group") is None:
             raise binder.error(call, "GROUPING needs GROUP BY")
-        found = Call(GROUPING, tuple(map(binder.inside(GROUPING).bind, call.expressions)), BIGINT.with_null(False))
-        binder.offsets.setdefault(str(found), binder.at(node))
-        return found
-    if name not in AGGREGATES and name != "SUM0":
-        raise binder.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
+        grouping = Call(GROUPING, tuple(map(binder.inside(GROUPING).bind, call.expressions)), BIGINT.with_null(False))
+        binder.offsets.setdefault(str(grouping), binder.at(node))
+        return grouping
+    found = aggregate_call(binder, node, binder.inside("an aggregate"))
     if binder.aggregates is None:
-        raise binder.error(call, f"an aggregate ({name}) is not allowed {binder.clause}")
-    inner = binder.inside(name)
+        raise binder.error(call, f"an aggregate ({found.function}) is not allowed {binder.clause}")
+    binder.aggregates[str(found)] = found
+    binder.offsets.setdefault(str(found), binder.at(node))
+    column = Column(str(found), found.type)
+    if aggregate_name(call) != "SUM0":
+        return column
+    zero = Literal("0" if found.type.name == "DECIMAL" else 0, found.type.with_null(False))
+    return binder.call("COALESCE", call, [column, zero])
+
+
+def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
+    """The call of an aggregate. ``inner``: binds its argument."""
+    call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+    name = "SUM" if aggregate_name(call) == "SUM0" else aggregate_name(call)
+    if name not in AGGREGATES:
+        raise binder.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
     distinct, nodes = _arguments(call)
     if not nodes:
         raise binder.error(call, f"{name} takes an argument")
     if distinct and (len(nodes) > 1 or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
         takes = "takes one expression" if name in _OF_DISTINCT else "is not supported yet"
         raise binder.error(call, f"{name}(DISTINCT …) {takes}")
-    where = None if condition is None else inner.condition(condition, "FILTER")
-    if name == "SUM0":
-        total = _found(binder, call, AggregateCall("SUM", _argument(inner, "SUM", nodes), where, BOOLEAN))
-        zero = Literal("0" if total.type.name == "DECIMAL" else 0, total.type.with_null(False))
-        return binder.call("COALESCE", call, [total, zero])
     argument = _argument(inner, name, nodes)
-    return _found(binder, call, AggregateCall(name, argument, where, BOOLEAN, distinct and name in _OF_DISTINCT))
+    if distinct and argument is not None and argument.type.is_nested:
+        raise binder.error(call, f"{name}(DISTINCT …) takes no {argument.type.name} yet")
+    where = None if condition is None else inner.condition(condition, "FILTER")
+    found = AGGREGATES[name](None if argument is None else argument.type)
+    if isinstance(found, str):
+        raise binder.error(call, f"{name} {found}")
+    return AggregateCall(name, argument, where, found, distinct and name in _OF_DISTINCT)
 
 
-def _found(binder: Binder, node: Node, call: AggregateCall) -> Column:
-    """The call's column, with the type that its argument gives it."""
-    of = AGGREGATES[call.function](None if call.argument is None else call.argument.type)
-    if isinstance(of, str):
-        raise binder.error(node, f"{call.function} {of}")
-    call = AggregateCall(call.function, call.argument, call.condition, of, call.distinct)
-    assert binder.aggregates is not None
-    binder.aggregates[str(call)] = call
-    binder.offsets.setdefault(str(call), binder.at(node))
-    return Column(str(call), of)
+def aggregate_name(call: Node) -> str:
+    if isinstance(call, exp.Anonymous):
+        return str(call.this).removeprefix(CALL).upper()
+    return _NAMES.get(type(call), "")
 
 
 def _arguments(call: Node) -> tuple[bool, list[Node]]:

@@ -14,9 +14,10 @@ from forkpoint.relational.expressions import Call, Expression, Literal, LiteralV
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, SqlType, decimal_type
+from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
 from forkpoint.sql.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.errors import SqlError, did_you_mean
+from forkpoint.sql.nested import bind_nested
 from forkpoint.sql.scopes import Scope
 from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
@@ -52,7 +53,8 @@ _ALIASES = {
     "MOD": "%",
     **PART_FUNCTIONS,
 }
-_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION"}  # functions that are not called by name
+_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"}
+"""Functions that are not called by name."""
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
 _CHANGING = {
     *("NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP"),
@@ -91,8 +93,6 @@ class Binder:
         match node:
             case exp.Paren():
                 return self.bind(node.this)
-            case exp.Column():
-                return self._column(node)
             case exp.Literal():
                 return self._literal(node)
             case exp.Boolean():
@@ -132,8 +132,13 @@ class Binder:
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
                 raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+        nested = bind_nested(self, node)
+        if nested is not None:
+            return nested
         if is_aggregate(node):
             return bind_aggregate(self, node)
+        if isinstance(node, exp.Column):
+            return self._column(node)
         timed = bind_time(self, node)
         if timed is not None:
             return timed
@@ -220,12 +225,8 @@ class Binder:
 
     def _cast(self, node: Node) -> Expression:
         value = self.bind(node.this)
-        name = str(node.to.this.name)
-        if name == "USERDEFINED":  # sqlglot does not know BYTES
-            name = str(node.to.args["kind"]).upper()
-        numbers = [int(part.name) for part in node.to.expressions if isinstance(part, exp.DataTypeParam)]
         failing_null = isinstance(node, exp.TryCast)
-        found = named_type(self.scope.source, self.at(node), name, numbers)
+        found = self._type(node, node.to)
         target = found.with_null(value.type.nullable or failing_null)
         if not castable(value.type, target):
             raise self.error(node, f"cannot CAST {value.type.name} to {target.name}")
@@ -235,6 +236,17 @@ class Binder:
         if value.type.same_values(target):
             return value
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
+
+    def _type(self, node: Node, of: Node) -> SqlType:
+        """A type in CAST. ``node``: where it is."""
+        name = str(of.this.name)
+        if name == "USERDEFINED":  # sqlglot does not know BYTES
+            name = str(of.args["kind"]).upper()
+        parts = [self._type(node, part) for part in of.expressions if isinstance(part, exp.DataType)]
+        if name in ("ARRAY", "MAP") and len(parts) == (1 if name == "ARRAY" else 2):
+            return array_type(*parts) if name == "ARRAY" else map_type(*parts)
+        numbers = [int(part.name) for part in of.expressions if isinstance(part, exp.DataTypeParam)]
+        return named_type(self.scope.source, self.at(node), name, numbers)
 
     def _function(self, node: Node) -> Expression:
         if self.calls and node.sql() in self.calls:

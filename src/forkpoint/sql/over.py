@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, replace_columns
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall, Plan, Select
+from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
-from forkpoint.sql.aggregates import bind_aggregate
+from forkpoint.sql.aggregates import aggregate_call, aggregate_name
 from forkpoint.sql.errors import SqlError
 from forkpoint.sql.times import interval_of
 
@@ -87,11 +87,11 @@ def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> Ove
         return OverCall(name, (), _NUMBER)
     if type(node) in _NEIGHBOURS:
         return _neighbour(_NEIGHBOURS[type(node)], node, binder)
-    found: dict[str, AggregateCall] = {}
-    column = bind_aggregate(replace(binder, aggregates=found), node)
-    call = found.get(column.name) if isinstance(column, Column) else None
-    if call is None or call.distinct or call.condition is not None:
-        raise binder.error(node, "an aggregate with OVER cannot be SUM0 or have DISTINCT or FILTER yet")
+    if aggregate_name(node) == "SUM0":
+        raise binder.error(node, "SUM0 with OVER is not supported yet; use COALESCE(SUM(…) OVER (…), 0)")
+    call = aggregate_call(binder, node, binder)
+    if call.distinct or call.condition is not None:
+        raise binder.error(node, f"{call.function} with OVER cannot have DISTINCT or FILTER yet")
     return OverCall(call.function, () if call.argument is None else (call.argument,), call.type, _frame(spec, order, binder))
 
 

@@ -10,7 +10,19 @@ from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
 from forkpoint.relational.ordered import FUNCTIONS as ORDERED
-from forkpoint.relational.plan import Aggregate, AggregateCall, Order, Plan, Select, Union, is_updating, key_name, plain_name
+from forkpoint.relational.plan import (
+    Aggregate,
+    AggregateCall,
+    Order,
+    Plan,
+    Select,
+    Union,
+    Window,
+    is_updating,
+    key_name,
+    nodes_of,
+    plain_name,
+)
 from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
@@ -33,7 +45,8 @@ from forkpoint.sql.subqueries import (
     split_outer,
 )
 from forkpoint.sql.syntax import syntax_tree, tokens_of
-from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
+from forkpoint.sql.unnest import unnest
+from forkpoint.sql.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -46,7 +59,10 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) ->
     binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
     for each in (tree, *(call.data for call in windows.values())):
         refuse_unread_parts(each, binder.error)
-    return binder.bind(tree)
+    plan = binder.bind(tree)
+    at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
+    check_sessions(plan, lambda problem: query.source.error(at, problem))
+    return plan
 
 
 class _QueryBinder:
@@ -74,7 +90,7 @@ class _QueryBinder:
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
-            inner._local[cte.alias] = inner.bind(cte.this)
+            inner._local[cte.alias] = self._named(inner.bind(cte.this), cte)
         if isinstance(tree, exp.Select):
             return inner._select(tree)
         plan = inner._set_operation(tree)
@@ -96,6 +112,8 @@ class _QueryBinder:
                 problem = f"{name} of column {one.name!r}, {one.type.label}, and {other.name!r}, {other.type.label}; CAST one"
                 raise self.error(tree.expression, problem)
         left, right = (_as_types(each, types) for each in inputs)
+        if not isinstance(tree, exp.Union) or tree.args.get("distinct"):
+            self._without_nested(tree, left)
         if not isinstance(tree, exp.Union):
             if not tree.args.get("distinct"):
                 raise self.error(tree.expression, f"{name} ALL is not supported yet")
@@ -122,6 +140,8 @@ class _QueryBinder:
         shown = None if having is None else binder.condition(having.this, "HAVING")
         calls: tuple[AggregateCall, ...] = ()
         if group is not None or aggregates or having is not None:
+            if not own.plain and any(isinstance(node, Window) for node in nodes_of(below)):
+                raise self.error(group, "grouping sets of windows are not supported yet")
             keys, below = own.items(), own.expanded(below)
             compared, outer = self._outer_keys(tree, outer)
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
@@ -146,8 +166,15 @@ class _QueryBinder:
         plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
-            plan = _distinct(plan)
+            plan = _distinct(self._without_nested(tree, plan))
         return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
+
+    def _without_nested(self, tree: Any, plan: Plan) -> Plan:
+        """The plan whose rows are compared."""
+        for field in plan.schema:
+            if field.type.is_nested:
+                raise self.error(tree, f"rows with {field.name!r}, {field.type.name}, cannot be compared yet; select its parts")
+        return plan
 
     def _limited(self, plan: Plan, tree: Any, order: tuple[Order, ...]) -> Plan:
         """The rows within LIMIT and OFFSET, without the columns that only ORDER BY reads."""
@@ -201,6 +228,9 @@ class _QueryBinder:
         plan, relation = self._relation(source.this)
         scope = Scope(self._source, (relation,), outer=self._outer)
         for node in tree.args.get("joins") or ():
+            if isinstance(node.this, exp.Unnest):
+                plan, scope = unnest(node, plan, scope, self._offset)
+                continue
             plan, scope = join(node, (plan, scope), self._relation(node.this), self._offset, self.error)
         return plan, scope
 
@@ -213,7 +243,16 @@ class _QueryBinder:
             plan, alias = self._table(name, table), table.alias or table.name
         else:
             raise self.error(table, f"{table.sql()} in FROM is not supported yet")
+        plan = self._named(plan, table)
         return plan, Relation.of(alias, plan)
+
+    def _named(self, plan: Plan, node: Any) -> Plan:
+        """The plan with the names of columns that follow an alias, if there are any."""
+        names = node.alias_column_names
+        if names and len(names) != len(plan.schema):
+            raise self.error(node, f"{node.alias!r} names {len(names)} columns, the table has {len(plan.schema)}")
+        columns = zip(names, plan.schema, strict=True) if names else ()
+        return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
     def _table(self, name: str, node: Any) -> Plan:
         window = self._windows.get(name)
@@ -242,6 +281,8 @@ class _QueryBinder:
         found = Binder(scope, self._offset, None, "in GROUP BY", calls=calls).bind(node)
         if not any(columns_of(found)):
             raise self.error(node, f"GROUP BY {found} is a constant; name a column")
+        if found.type.is_nested:
+            raise self.error(node, f"GROUP BY takes no {found.type.name} yet; group by its parts")
         return found
 
     def error(self, node: Any, problem: str) -> SqlError:

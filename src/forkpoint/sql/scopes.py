@@ -67,6 +67,10 @@ class Scope:
         suggestion = did_you_mean(name, dict.fromkeys(each for relation in relations for each in relation.columns))
         raise self.source.error(at, f"there is no column {name!r}; {suggestion}")
 
+    def has_table(self, alias: str) -> bool:
+        """Whether a table, also of the outer query, has this name."""
+        return any(each.alias == alias for each in self.relations) or (self.outer is not None and self.outer.has_table(alias))
+
     def knows(self, name: str, qualifier: str) -> bool:
         """Whether one of its own tables has the column."""
         return any(name in each.columns for each in self.relations if not qualifier or each.alias == qualifier)

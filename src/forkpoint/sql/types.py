@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.types import SqlType, decimal_type
+from forkpoint.relational.types import NESTED, SqlType, array_type, decimal_type, map_type, row_of
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens
 
@@ -20,13 +20,15 @@ TYPES = {
     "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
     **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), "DECIMAL"),
 }
-_LATER = {"ARRAY", "MAP", "ROW", "MULTISET", "INTERVAL", "RAW"}
+_LATER = {"MULTISET", "INTERVAL", "RAW"}
 
 
 def column_type(source: Text, tokens: Tokens) -> SqlType:
     """A type in DDL."""
     at = tokens.offset
     name = tokens.name("a type").upper()
+    if tokens.peek("<") or (name == "ROW" and tokens.peek("(")):
+        return _nested_type(source, tokens, at, name)
     tokens.take("PRECISION")  # DOUBLE PRECISION
     numbers = []
     if tokens.take("("):
@@ -40,10 +42,38 @@ def column_type(source: Text, tokens: Tokens) -> SqlType:
     return named_type(source, at, name, numbers)
 
 
+def _nested_type(source: Text, tokens: Tokens, at: int, name: str) -> SqlType:
+    """``ARRAY<type>``, ``MAP<type, type>`` or ``ROW<name type, …>``."""
+    if name not in NESTED:
+        raise source.error(at, f"type {name} has no parts; {', '.join(NESTED)} have")
+    end = ")" if tokens.take("(") else ">"
+    if end == ">":
+        tokens.expect("<")
+    names: list[str] = []
+    parts: list[SqlType] = []
+    while not parts or tokens.take(","):
+        if name == "ROW":
+            names.append(tokens.name("a field"))
+        parts.append(column_type(source, tokens))
+        if tokens.peek("NOT"):
+            raise source.error(tokens.offset, f"NOT NULL inside of {name} is not supported yet; leave it out")
+        if tokens.take("COMMENT"):
+            tokens.text("a comment in single quotes")
+    tokens.expect(end)
+    wanted = {"ARRAY": 1, "MAP": 2}.get(name, len(parts))
+    if len(parts) != wanted or len(set(names)) < len(names):
+        raise source.error(at, f"{name} has {wanted} types, or names a field twice")
+    if name == "MAP" and parts[0].is_nested:
+        raise source.error(at, f"a MAP's key cannot be {parts[0].name}")
+    return row_of(names, parts) if name == "ROW" else array_type(*parts) if name == "ARRAY" else map_type(*parts)
+
+
 def named_type(source: Text, at: int, name: str, numbers: list[int]) -> SqlType:
     """A type by its name and the numbers in parentheses. Only those of a DECIMAL mean something: texts have any length, and all
     times have microseconds."""
     found = TYPES.get(name)
+    if name in NESTED:
+        raise source.error(at, f"{name} needs the types of its parts: ARRAY<INT>, MAP<STRING, INT>, ROW<a INT, b STRING>")
     if found is None and name in _LATER:
         raise source.error(at, f"type {name} is not supported yet")
     if found is None:

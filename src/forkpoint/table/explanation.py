@@ -12,6 +12,7 @@ from forkpoint.relational.plan import (
     Scan,
     Select,
     Union,
+    Unnest,
     Window,
     inputs_of,
     is_updating,
@@ -51,5 +52,8 @@ def _described(node: Plan) -> str:
             return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
         case Union():
             return "Union all"
-        case Window(time=time, windows=windows):
-            return f"Window {windows} of {time}"
+        case Unnest(of=of):
+            return f"Unnest {of}"
+        case Window(time=time, windows=windows, partition=partition):
+            by = f" by {', '.join(map(str, partition))}" if partition else ""
+            return f"Window {windows} of {time}{by}"

@@ -15,10 +15,9 @@ from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
-from forkpoint.relational.functions import castable
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
-from forkpoint.relational.types import NUMBERS, Field, SqlType
+from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
@@ -317,8 +316,7 @@ def _converted(value: Column, target: Field, source: Text, statement: Insert) ->
     wanted, given = target.type, value.type
     if given.same_values(wanted):
         return value
-    widens = given.name in NUMBERS and wanted.name in NUMBERS and NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
-    if not (widens or given.name == "NULL") or not castable(given, wanted):
+    if not widens(given, wanted):
         raise source.error(
             statement.query.start,
             f"column {value.name!r} of the query is {given.label}, but column {target.name!r} of the table is {wanted.label}; "

@@ -36,4 +36,8 @@ def _column(name: str, of: TypeInformation) -> Expression | None:
     if present(of).kind == "big_dec":  # columns have its text
         return Call("CAST", (Column(name, STRING.with_null(of.nullable)),), _ANY_DECIMAL.with_null(of.nullable))
     found: SqlType | None = sql_type(of)
-    return None if found is None else Column(name, found)
+    if found is None:
+        return None
+    column = Column(name, found)
+    # Parts that are never None have another Arrow type.
+    return Call("CAST", (column,), found) if found.is_nested and found.arrow_type != of.arrow_type else column

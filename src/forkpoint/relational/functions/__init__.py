@@ -9,11 +9,12 @@ from forkpoint.relational.functions.casts import cast, castable
 from forkpoint.relational.functions.encodings import ENCODINGS
 from forkpoint.relational.functions.json_paths import JSON
 from forkpoint.relational.functions.logic import LOGIC
+from forkpoint.relational.functions.nested import NESTED
 from forkpoint.relational.functions.patterns import PATTERNS
 from forkpoint.relational.functions.registry import Datum, Function, broadcast
 from forkpoint.relational.functions.text import TEXT
 from forkpoint.relational.functions.times import TIMES
 
-FUNCTIONS: dict[str, Function] = {**LOGIC, **ARITHMETIC, **TEXT, **PATTERNS, **ENCODINGS, **TIMES, **JSON}
+FUNCTIONS: dict[str, Function] = {**LOGIC, **ARITHMETIC, **TEXT, **PATTERNS, **ENCODINGS, **TIMES, **JSON, **NESTED}
 
 __all__ = ["FUNCTIONS", "Datum", "Function", "broadcast", "cast", "castable"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.functions.decimals import decimal_from, decimal_to, whole_of
+from forkpoint.relational.functions.nested import with_parts
 from forkpoint.relational.functions.registry import Datum, per_distinct
 from forkpoint.relational.types import TIMES, SqlType
 
@@ -29,6 +30,10 @@ _TIMESTAMP_TEXT = re.compile(rf"{_DATE}(?:[ T]{_CLOCK})?", re.ASCII)
 
 def castable(source: SqlType, target: SqlType) -> bool:
     """Whether CAST converts between two types."""
+    if source.is_nested or target.is_nested:
+        pairs = zip(source.fields, target.fields, strict=False)
+        same = source.name == target.name and len(source.fields) == len(target.fields)
+        return source.name == "NULL" or (same and all(castable(one.type, other.type) for one, other in pairs))
     if source.name in ("NULL", target.name) or "STRING" in (source.name, target.name):
         return True
     numeric = (source.is_number or source.name == "BOOLEAN") and (target.is_number or target.name == "BOOLEAN")
@@ -41,6 +46,8 @@ def cast(value: Datum, target: SqlType, *, failing_null: bool) -> Datum:
     arrow, source = target.arrow_type, value.type
     if source == arrow:
         return value
+    if target.is_nested:
+        return with_parts(value, arrow, lambda part, at: cast(part, target.fields[at].type, failing_null=failing_null))
     if pa.types.is_decimal(arrow):
         return decimal_from(value, arrow, failing_null=failing_null)
     if pa.types.is_string(source):

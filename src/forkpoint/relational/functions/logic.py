@@ -21,6 +21,7 @@ from forkpoint.relational.functions.registry import (
     never_null,
 )
 from forkpoint.relational.types import BOOLEAN, SqlType, common_type, decimal_type, digits_of
+from forkpoint.runtime.columnar.keys import comparable
 
 
 def _comparison(types: Types) -> SqlType | str:
@@ -40,6 +41,11 @@ def _comparable(types: Types) -> SqlType | None:
 def _common(types: Types) -> SqlType | str:
     found = common_type(list(types))
     return f"needs values of one type, not {' and '.join(of.name for of in types)}; CAST them" if found is None else found
+
+
+def _orderable(types: Types) -> SqlType | str:
+    found = _ordered(types)
+    return found if isinstance(found, str) else _common(types)
 
 
 def _coalesced(types: Types) -> SqlType | str:
@@ -72,8 +78,27 @@ def _case_when(*arguments: Datum) -> Datum:
     return found[0]
 
 
+def _equal(left: Datum, right: Datum) -> Datum:
+    """Nested values are equal if all parts are, of which NULLs are equal, too."""
+    if not pa.types.is_nested(left.type):
+        return pc.equal(left, right)
+    size = max((len(each) for each in (left, right) if isinstance(each, pa.Array)), default=1)
+    pairs = zip(*(map(comparable, broadcast(each, size).to_pylist()) for each in (left, right)), strict=True)
+    found = pa.array([None if one is None or other is None else one == other for one, other in pairs], pa.bool_())
+    return found if any(isinstance(each, pa.Array) for each in (left, right)) else found[0]
+
+
+def _not_equal(left: Datum, right: Datum) -> Datum:
+    return pc.invert(_equal(left, right))
+
+
+def _ordered(types: Types) -> SqlType | str:
+    nested = [of.name for of in types if of.is_nested]
+    return f"cannot order values of {nested[0]}" if nested else _comparison(types)
+
+
 def _distinct(left: Datum, right: Datum) -> Datum:
-    equal = pc.fill_null(pc.equal(left, right), False)
+    equal = pc.fill_null(_equal(left, right), False)
     return pc.invert(pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right))))
 
 
@@ -84,7 +109,7 @@ def _is(value: bool) -> Callable[[Datum], Datum]:
 def _null_if(left: Datum, right: Datum) -> Datum:
     if any(isinstance(value, pa.Scalar) and not value.is_valid for value in (left, right)):
         return left
-    equal = pc.fill_null(pc.equal(left, right), False)
+    equal = pc.fill_null(_equal(left, right), False)
     return pc.if_else(equal, pa.scalar(None, left.type), left)
 
 
@@ -100,7 +125,7 @@ def _not_null(value: Datum, column: Datum) -> Datum:
 def _in(value: Datum, *options: Datum) -> Datum:
     found: Datum = pa.scalar(False)
     for option in options:
-        found = pc.or_kleene(found, pc.equal(value, option))
+        found = pc.or_kleene(found, _equal(value, option))
     return found
 
 
@@ -121,10 +146,12 @@ def _boolean(types: Types) -> SqlType:
 _LOGIC = fixed(BOOLEAN, "BOOLEAN")
 _SURE = never_null(fixed(BOOLEAN))
 _SURE_OF_BOOLEAN: Result = never_null(fixed(BOOLEAN, "BOOLEAN"))
-_COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+_ORDERED = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 LOGIC: dict[str, Function] = {
-    **{name: Function((2, 2), _comparison, kernel, _comparable) for name, kernel in _COMPARED.items()},
+    "=": Function((2, 2), _comparison, _equal, _comparable),
+    "<>": Function((2, 2), _comparison, _not_equal, _comparable),
+    **{name: Function((2, 2), _ordered, kernel, _comparable) for name, kernel in _ORDERED.items()},
     "AND": Function((2, 2), _LOGIC, pc.and_kleene, _boolean),
     "OR": Function((2, 2), _LOGIC, pc.or_kleene, _boolean),
     "NOT": Function((1, 1), _LOGIC, pc.invert, _boolean),
@@ -140,6 +167,6 @@ LOGIC: dict[str, Function] = {
     "COALESCE": Function((1, None), _coalesced, pc.coalesce, common_of),
     "IFNULL": Function((2, 2), _coalesced, pc.coalesce, common_of),
     "NULLIF": Function((2, 2), _null_if_result, _null_if),
-    "GREATEST": Function((1, None), _common, _extreme(pc.max_element_wise, pc.greater), common_of),
-    "LEAST": Function((1, None), _common, _extreme(pc.min_element_wise, pc.less), common_of),
+    "GREATEST": Function((1, None), _orderable, _extreme(pc.max_element_wise, pc.greater), common_of),
+    "LEAST": Function((1, None), _orderable, _extreme(pc.min_element_wise, pc.less), common_of),
 }

@@ -212,4 +212,4 @@ def _of_frames(call: OverCall, table: pa.RecordBatch, first: Longs, end: Longs) 
     return found_all.fill_null(0) if call.function == "COUNT" else found_all
 
 
-FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *(name for name in AGGREGATES if name != "LISTAGG"))
+FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *AGGREGATES)

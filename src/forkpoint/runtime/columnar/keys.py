@@ -78,6 +78,8 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
 
 
 def _codes(column: pa.Array) -> Longs:
+    if pa.types.is_nested(column.type):
+        return _dense(pa.array([repr(comparable(value)) for value in column.to_pylist()], pa.string()))
     if column.null_count:
         return _dense(column)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
@@ -87,6 +89,16 @@ def _codes(column: pa.Array) -> Longs:
         bits = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
         return np.asarray(numbers(bits)).astype(np.int64, copy=False)
     return _dense(column)
+
+
+def comparable(value: Any) -> Any:
+    """A nested value of a column in a form that is equal for equal values: the entries of a map have no order."""
+    if isinstance(value, dict):
+        return {name: comparable(part) for name, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    parts = [tuple(map(comparable, part)) if isinstance(part, tuple) else comparable(part) for part in value]
+    return sorted(parts, key=repr) if parts and isinstance(parts[0], tuple) else parts
 
 
 def _span(codes: Longs) -> int:

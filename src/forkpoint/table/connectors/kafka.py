@@ -34,6 +34,7 @@ _METADATA = {
     "partition": ("INT", "BIGINT"),
     "offset": ("BIGINT",),
     "timestamp": ("TIMESTAMP_LTZ", "TIMESTAMP"),
+    "headers": ("MAP<STRING, BYTES>",),
 }
 _OF_SOURCES = ("scan.startup.mode", "scan.startup.timestamp-millis", "scan.bounded.mode")
 _OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix")
@@ -138,6 +139,8 @@ def _about(column: MetadataColumn, records: KafkaRecords, places: npt.NDArray[np
         case "timestamp":
             times = records.timestamps[places]
             return pa.array(times, pa.int64(), mask=times == MIN_WATERMARK).cast(pa.timestamp("ms")).cast(of)
+        case "headers":
+            return pa.array([list(dict(records[at].headers).items()) for at in places.tolist()], of)
     first = records[0]  # all are of one partition
     return pa.repeat(pa.scalar(first.topic if column.key == "topic" else first.partition, of), len(places))
 
