@@ -20,7 +20,7 @@ from programs import ENVIRONMENT, Python, run_python
 FILE = """
 CREATE TABLE orders (k STRING, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'orders', 'format' = 'json');
 CREATE TABLE out WITH ('path' = 'out') LIKE orders;
-CREATE TABLE more WITH ('path' = 'more') LIKE orders;
+CREATE TABLE more PARTITIONED BY (k) WITH ('path' = 'more') LIKE orders;
 CREATE TABLE arriving WITH ('source.monitor-interval' = '1 s') LIKE orders;
 INSERT INTO out SELECT k, v FROM arriving;
 """
@@ -57,12 +57,15 @@ def test_a_query_prints_its_final_result(directory: Path) -> None:
 
 
 def test_inserts_are_one_job(directory: Path) -> None:
-    text = "INSERT INTO out SELECT k, v + 1 FROM orders; INSERT INTO more SELECT 'x', 0 FROM orders WHERE v = 5"
+    text = "INSERT INTO out SELECT k, v + 1 FROM orders; INSERT INTO more SELECT 'x', 0 FROM orders WHERE v = 5; "
+    text += "INSERT INTO out SELECT 'y', v FROM orders WHERE v = 5"
     done = sql(directory, "sql", "--engine", "local", "-f", "app.sql", "-e", text)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "job insert-into-out" in done.stderr
-    lines = [json.loads(line) for file in directory.glob("*/part-*") for line in file.read_text().splitlines()]
-    assert sorted((row["k"], row["v"] or 0) for row in lines) == [("ann", 0), ("ann", 301), ("bob", 6), ("x", 0)]
+    lines = [json.loads(line) for file in directory.glob("out/part-*") for line in file.read_text().splitlines()]
+    assert sorted((row["k"], row["v"] or 0) for row in lines) == [("ann", 0), ("ann", 301), ("bob", 6), ("y", 5)]
+    assert sql(directory, "--output", "json", "sql", "-f", "app.sql", "-e", "SELECT * FROM more").stdout == '{"k": "x", "v": 0}\n'
+    assert len(list(directory.glob("more/k=x/part-*"))) == 1
 
 
 def test_changes_come_until_ctrl_c(directory: Path) -> None:

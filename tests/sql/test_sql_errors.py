@@ -205,6 +205,12 @@ MISTAKES = [
         " " * 13 + "^",
         "has the columns of its query",
     ),
+    (
+        "CREATE TABLE t (k INT) PARTITIONED BY (j) WITH ('connector' = 'print')",
+        " " * 13 + "^",
+        "PARTITIONED BY has no column 'j'",
+    ),
+    ("CREATE TABLE t (k INT) PARTITIONED BY (k) WITH ('connector' = 'print')", " " * 62 + "^", "'print' has no partitions"),
     ("CREATE TABLE t (k INT) LIKE orders", " " * 13 + "^", "column 'k' exists already"),
     ("CREATE OR REPLACE TABLE t (k INT)", " " * 7 + "^", "CREATE OR REPLACE is not supported"),
     ("CREATE FUNCTION f AS 'f'", " " * 7 + "^", "expected TABLE, VIEW, DATABASE or CATALOG, not 'FUNCTION'"),
@@ -265,12 +271,31 @@ def test_the_line_of_a_long_file_is_named() -> None:
         ),
         ("'connector' = 'datagen', 'fields.j.length' = '1'", "connector 'datagen' has no option 'fields.j.length'"),
         ("'connector' = 'datagen', 'fields.k.null-rate' = 'x'", "option 'fields.k.null-rate' is no number"),
+        ("'connector' = 'kafka', 'sink.delivery-guarantee' = 'x'", "needs the option 'properties.bootstrap.servers'"),
         ("'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't'", "connector 'jdbc' writes tables; it cannot read"),
     ],
 )
 def test_options_are_checked(options: str, message: str) -> None:
     with pytest.raises(SqlError, match=re.escape(message)):
         run(f"CREATE TABLE t (k STRING) WITH ({options}); SELECT k FROM t")
+
+
+@pytest.mark.parametrize(
+    ("column", "connector", "message"),
+    [
+        (
+            "m STRING METADATA",
+            "kafka",
+            "connector 'kafka' has no metadata 'm'; there are topic, partition, offset, timestamp, headers",
+        ),
+        ("m INT METADATA FROM 'topic'", "kafka", "metadata 'topic' is STRING, but column 'm' is INT"),
+        ("m STRING METADATA FROM 'path'", "filesystem", "connector 'filesystem' has no metadata 'path'; there are none"),
+    ],
+)
+def test_columns_of_metadata_are_checked(column: str, connector: str, message: str) -> None:
+    options = "'path' = '/tmp', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'format' = 'json'"
+    with pytest.raises(SqlError, match=re.escape(message)):
+        run(f"CREATE TABLE t (k STRING, {column}) WITH ('connector' = '{connector}', {options}); SELECT k FROM t")
 
 
 def test_values_of_options_are_not_shown() -> None:

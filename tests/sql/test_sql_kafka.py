@@ -8,11 +8,13 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forkpoint as fp
 from programs import ENVIRONMENT, Python, run_python
 from servers.kafka import Kafka, Message
 
@@ -166,3 +168,40 @@ def test_a_query_is_killed_restored_and_changed_with_its_counts_kept(query: Quer
     refused = query.command("sql", "-f", "app.sql")
     assert refused.returncode != 0
     assert "MAX(v) cannot be computed from the saved COUNT(*), SUM(v)" in refused.stderr
+
+
+def test_columns_about_messages(kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=2)
+    for partition in (0, 1):
+        values = [b"{}", b'{"v": 1}', None] if partition else [b'{"v": 2}']
+        kafka.produce(
+            topic,
+            [
+                Message(value, b"k", partition=partition, timestamp_ms=1_700_000_000_000, headers=(("h", b"x"),))
+                for value in values
+            ],
+        )
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    t_env = fp.StreamTableEnvironment.create(env)
+    t_env.execute_sql(
+        f"""CREATE TABLE t (
+            place STRING METADATA FROM 'topic' VIRTUAL, v BIGINT, `partition` INT METADATA VIRTUAL, n AS `offset` * 10,
+            `offset` BIGINT NOT NULL METADATA VIRTUAL, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
+            headers MAP<STRING, BYTES> METADATA,
+            WATERMARK FOR at AS at
+        ) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{kafka.bootstrap_servers}',
+                'format' = 'json', 'scan.bounded.mode' = 'latest-offset')"""
+    )
+    time = datetime.fromtimestamp(1_700_000_000, UTC)
+    found = [
+        tuple(row) for row in t_env.execute_sql("SELECT place, v, `partition`, n, `offset`, at, headers['h'] FROM t").collect()
+    ]
+    assert sorted(found, key=lambda row: (row[2], row[4])) == [
+        (topic, 2, 0, 0, 0, time, b"x"),
+        (topic, None, 1, 0, 0, time, b"x"),
+        (topic, 1, 1, 10, 1, time, b"x"),
+    ]
+    described = {row[0]: row[4] for row in t_env.execute_sql("DESCRIBE t").collect()}
+    assert described["place"] == "METADATA FROM 'topic' VIRTUAL"
+    with pytest.raises(fp.SqlError, match="metadata column 'at' cannot be written; declare it VIRTUAL"):
+        t_env.execute_sql("INSERT INTO t SELECT v FROM t")

@@ -70,7 +70,7 @@ def test_results_print_as_in_flink(t_env: fp.StreamTableEnvironment, capsys: pyt
 
 def test_tables_are_altered(t_env: fp.StreamTableEnvironment) -> None:
     for change in (
-        "ADD (note STRING COMMENT 'x' AFTER k, n INT FIRST, t TIMESTAMP(3))",
+        "ADD (note DECIMAL(7, 2) COMMENT 'x' AFTER k, n INT FIRST, t TIMESTAMP(3))",
         "MODIFY n BIGINT NOT NULL AFTER v",
         "RENAME k TO customer",
         "DROP (t)",
@@ -80,7 +80,7 @@ def test_tables_are_altered(t_env: fp.StreamTableEnvironment) -> None:
         t_env.execute_sql(f"ALTER TABLE orders {change}")
     assert columns(t_env, "purchases") == [
         ("customer", "STRING", False, "PRI(customer)"),
-        ("note", "STRING", True, None),
+        ("note", "DECIMAL(7, 2)", True, None),
         ("v", "BIGINT", False, None),
         ("n", "BIGINT", False, None),
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text
 from forkpoint.sql.statements import (
     TABLE_NAME,
-    ComputedColumn,
+    AnyColumn,
     Query,
     WatermarkClause,
     parse_column,
@@ -41,7 +40,7 @@ class ResetOptions:
 class PlacedColumn:
     """``after``: the column that precedes it, "" for none, None for where it is or the end."""
 
-    column: Field | ComputedColumn
+    column: AnyColumn
     is_key: bool
     after: str | None
 

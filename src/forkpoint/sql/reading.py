@@ -9,12 +9,12 @@ from sqlglot import exp
 
 from forkpoint.relational.expressions import Column, Expression, Item
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.types import Schema
+from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.scopes import Relation, Scope
-from forkpoint.sql.statements import ComputedColumn, CreateTable, Query, WatermarkClause
+from forkpoint.sql.statements import ComputedColumn, CreateTable, MetadataColumn, Query, WatermarkClause
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.times import interval_of
 
@@ -46,12 +46,19 @@ def bound(table: CreateTable) -> CreateTable:
     return replace(table, reading=reading)
 
 
-def bind_reading(source: Text, schema: Schema, computed: tuple[ComputedColumn, ...], clause: WatermarkClause | None) -> Reading:
+def bind_reading(
+    source: Text, schema: Schema, computed: tuple[ComputedColumn | MetadataColumn, ...], clause: WatermarkClause | None
+) -> Reading:
     """Raises SqlError."""
     columns = [Item(field.name, Column(field.name, field.type)) for field in schema]
+    read = (*schema, *(Field(each.name, each.type) for each in computed if isinstance(each, MetadataColumn)))
     for nth, column in enumerate(computed):
-        tree, binder = _parsed(column.of, schema, "in a computed column")
-        columns.insert(column.position + nth, Item(column.name, binder.bind(tree)))
+        if isinstance(column, MetadataColumn):
+            of: Expression = Column(column.name, column.type)
+        else:
+            tree, binder = _parsed(column.of, read, "in a computed column")
+            of = binder.bind(tree)
+        columns.insert(column.position + nth, Item(column.name, of))
     return Reading(tuple(columns), None if clause is None else _watermark(source, tuple(columns), clause))
 
 

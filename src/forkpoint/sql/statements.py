@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from forkpoint.relational.types import Field
+from forkpoint.relational.types import Field, SqlType
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens
 from forkpoint.sql.types import column_type
@@ -35,6 +35,18 @@ class ComputedColumn:
 
 
 @dataclass(frozen=True)
+class MetadataColumn:
+    """A column about the message or file that a row is from. ``key``: the connector's name for it. ``position``: as of computed
+    columns."""
+
+    name: str
+    type: SqlType
+    key: str
+    virtual: bool
+    position: int
+
+
+@dataclass(frozen=True)
 class WatermarkClause:
     """``WATERMARK FOR column AS of``. ``at``: where the column is named."""
 
@@ -55,12 +67,23 @@ class CreateTable:
     if_not_exists: bool
     source: Text
     offsets: dict[str, int]
-    computed: tuple[ComputedColumn, ...] = ()
+    computed: tuple[ComputedColumn | MetadataColumn, ...] = ()
     watermark: WatermarkClause | None = None
     reading: Reading | None = None
     like: Like | None = None
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def metadata(self) -> tuple[MetadataColumn, ...]:
+        return tuple(each for each in self.computed if isinstance(each, MetadataColumn))
+
+    @property
+    def read_schema(self) -> tuple[Field, ...]:
+        """The columns that a source of the table reads."""
+        return (*self.schema, *(Field(each.name, each.type) for each in self.metadata))
 
 
+AnyColumn = Field | ComputedColumn | MetadataColumn
 LIKE_FEATURES = ("ALL", "CONSTRAINTS", "PARTITIONS", "GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
 
 
@@ -143,7 +166,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
     name = tokens.path(TABLE_NAME)
     more = tokens.take("(")
     fields: dict[str, Field] = {}
-    computed: dict[str, ComputedColumn] = {}
+    computed: dict[str, ComputedColumn | MetadataColumn] = {}
     watermark: WatermarkClause | None = None
     key: list[str] = []
     key_at = 0
@@ -163,10 +186,10 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
             found, is_key = parse_column(source, tokens, len(fields))
             if found.name in fields or found.name in computed:
                 raise source.error(at, f"column {found.name!r} is declared twice")
-            if isinstance(found, ComputedColumn):
-                computed[found.name] = found
-            else:
+            if isinstance(found, Field):
                 fields[found.name] = found
+            else:
+                computed[found.name] = found
             if is_key:
                 key_at, key = at, [found.name]
         more = tokens.take(",")
@@ -174,8 +197,10 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         tokens.expect(")")
     if tokens.take("COMMENT"):
         tokens.text("a comment in single quotes")
-    if tokens.peek("PARTITIONED"):
-        raise source.error(tokens.offset, "PARTITIONED BY is not supported yet")
+    partitions = tokens.names("a column") if tokens.take("PARTITIONED", "BY") else []
+    for column in partitions:
+        if fields and column not in fields:
+            raise source.error(offsets[""], f"PARTITIONED BY has no column {column!r}; {did_you_mean(column, fields)}")
     options = tokens.options(offsets) if tokens.take("WITH") else {}
     like = _like(source, tokens) if tokens.take("LIKE") else None
     query = parse_query(source, tokens) if tokens.take("AS") else None
@@ -190,6 +215,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         tuple(computed.values()),
         watermark,
         like=like,
+        partitions=tuple(partitions),
     )
     if query is not None:
         if fields or computed:
@@ -239,23 +265,25 @@ def _expression(source: Text, tokens: Tokens, *ends: str) -> Query:
     return Query(source, start, tokens.end)
 
 
-def parse_column(source: Text, tokens: Tokens, position: int, *ends: str) -> tuple[Field | ComputedColumn, bool]:
-    name, at = tokens.name("a column"), tokens.offset
+def parse_column(source: Text, tokens: Tokens, position: int, *ends: str) -> tuple[AnyColumn, bool]:
+    name = tokens.name("a column")
     if tokens.take("AS"):
         computed = ComputedColumn(name, _expression(source, tokens, *ends), position)
         if tokens.take("COMMENT"):
             tokens.text("a comment in single quotes")
         return computed, False
-    if tokens.peek("METADATA"):
-        raise source.error(at, "metadata columns are not supported yet")
     of = column_type(source, tokens)
-    if tokens.peek("METADATA"):
-        raise source.error(tokens.offset, "metadata columns are not supported yet")
     is_key = False
     if tokens.take("NOT", "NULL"):
         of = of.with_null(False)
     else:
         tokens.take("NULL")
+    if tokens.take("METADATA"):
+        key = tokens.text("the metadata's name in single quotes") if tokens.take("FROM") else name
+        virtual = tokens.take("VIRTUAL")
+        if tokens.take("COMMENT"):
+            tokens.text("a comment in single quotes")
+        return MetadataColumn(name, of, key, virtual, position), False
     if tokens.take("PRIMARY", "KEY"):
         tokens.expect("NOT", "ENFORCED")
         of, is_key = of.with_null(False), True

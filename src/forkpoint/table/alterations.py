@@ -9,9 +9,9 @@ from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, Change, DropColumns, DropWatermark, PutColumns, Rename, ResetOptions, SetOptions
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.reading import bound
-from forkpoint.sql.statements import ComputedColumn, CreateTable
+from forkpoint.sql.statements import AnyColumn, ComputedColumn, CreateTable, MetadataColumn
 
-Columns = dict[str, Field | ComputedColumn]
+Columns = dict[str, AnyColumn]
 
 
 def altered(table: CreateTable, statement: AlterTable) -> CreateTable:
@@ -34,9 +34,10 @@ def _changed(table: CreateTable, change: Change) -> CreateTable:
             _check_present(table, columns, name)
             _check_absent(table, columns, to)
             renamed = [replace_name(each, to) if each.name == name else each for each in columns.values()]
-            return replace(
-                with_columns(table, renamed), primary_key=tuple(to if each == name else each for each in table.primary_key)
+            key, partitions = (
+                tuple(to if each == name else each for each in names) for names in (table.primary_key, table.partitions)
             )
+            return replace(with_columns(table, renamed), primary_key=key, partitions=partitions)
         case DropColumns(()):
             if not table.primary_key:
                 raise _error(table, f"table {table.name!r} has no primary key")
@@ -44,6 +45,8 @@ def _changed(table: CreateTable, change: Change) -> CreateTable:
         case DropColumns(names):
             for name in names:
                 _check_present(table, columns, name)
+                if name in table.partitions:
+                    raise _error(table, f"table {table.name!r} is partitioned by column {name!r}")
                 if name in table.primary_key:
                     raise _error(table, f"column {name!r} is part of the primary key; DROP PRIMARY KEY first")
                 del columns[name]
@@ -85,9 +88,12 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
 
     columns = columns_of(parent)
     if mode("GENERATED") == "EXCLUDING":
-        columns = {name: each for name, each in columns.items() if isinstance(each, Field)}
+        columns = {name: each for name, each in columns.items() if not isinstance(each, ComputedColumn)}
+    if mode("METADATA") == "EXCLUDING":
+        columns = {name: each for name, each in columns.items() if not isinstance(each, MetadataColumn)}
     for name, column in columns_of(statement).items():
-        if not (mode("GENERATED") == "OVERWRITING" and isinstance(columns.get(name), ComputedColumn)):
+        kinds = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
+        if not any(mode(what) == "OVERWRITING" and isinstance(columns.get(name), kind) for what, kind in kinds.items()):
             _check_absent(statement, columns, name)
         columns[name] = column
     options = parent.options if mode("OPTIONS") != "EXCLUDING" else {}
@@ -104,6 +110,7 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
         with_columns(statement, columns.values()),
         options={**options, **statement.options},
         watermark=statement.watermark or watermark,
+        partitions=statement.partitions or (parent.partitions if mode("PARTITIONS") == "INCLUDING" else ()),
         like=None,
     )
     return bound(with_key(table, key or statement.primary_key))
@@ -121,16 +128,16 @@ def with_key(table: CreateTable, key: tuple[str, ...]) -> CreateTable:
 
 def columns_of(table: CreateTable) -> Columns:
     """All columns of a table's definition, in their order."""
-    columns: list[Field | ComputedColumn] = list(table.schema)
+    columns: list[AnyColumn] = list(table.schema)
     for nth, each in enumerate(table.computed):
         columns.insert(each.position + nth, each)
     return {each.name: each for each in columns}
 
 
-def with_columns(table: CreateTable, columns: Iterable[Field | ComputedColumn]) -> CreateTable:
+def with_columns(table: CreateTable, columns: Iterable[AnyColumn]) -> CreateTable:
     """The table with these columns, in their order."""
     schema: list[Field] = []
-    computed: list[ComputedColumn] = []
+    computed: list[ComputedColumn | MetadataColumn] = []
     for each in columns:
         if isinstance(each, Field):
             schema.append(each)
@@ -141,7 +148,7 @@ def with_columns(table: CreateTable, columns: Iterable[Field | ComputedColumn]) 
     return replace(table, schema=tuple(schema), computed=tuple(computed))
 
 
-def replace_name(column: Field | ComputedColumn, name: str) -> Field | ComputedColumn:
+def replace_name(column: AnyColumn, name: str) -> AnyColumn:
     return Field(name, column.type) if isinstance(column, Field) else replace(column, name=name)
 
 

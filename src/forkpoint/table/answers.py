@@ -10,7 +10,7 @@ from typing import Any
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.catalog_statements import Show
 from forkpoint.sql.errors import public_value
-from forkpoint.sql.statements import ComputedColumn, CreateTable, Query
+from forkpoint.sql.statements import AnyColumn, ComputedColumn, CreateTable, MetadataColumn, Query
 from forkpoint.table.alterations import columns_of
 from forkpoint.table.catalog import View
 
@@ -54,13 +54,13 @@ def columns(found: Described, *, title: str, statement: Show | None = None) -> A
     """The columns of a table, as DESCRIBE shows them."""
     table = found.table
     key = () if table is None else table.primary_key
-    computed = {} if table is None else {each.name: f"AS {text_of(each.of)}" for each in table.computed}
+    computed = {} if table is None else {each.name: clause_of(each) for each in table.computed}
     watermark = None if table is None else table.watermark
     time = {} if watermark is None else {watermark.column: text_of(watermark.of)}
     rows = [
         (
             field.name,
-            field.type.name,
+            field.type.label,
             field.type.nullable,
             f"PRI({', '.join(key)})" if field.name in key else None,
             computed.get(field.name),
@@ -93,11 +93,21 @@ def create_table(path: str, table: CreateTable) -> str:
         lines.append(f"  PRIMARY KEY ({', '.join(map(_quoted, table.primary_key))}) NOT ENFORCED")
     options = [f"  {literal(name)} = {literal(value)}" for name, value in sorted(table.options.items())]
     body = ",\n".join(lines)
-    return f"CREATE TABLE {_quoted(path)} (\n{body}\n)\nWITH (\n{_joined(options)}\n)"
+    partitions = f"PARTITIONED BY ({', '.join(map(_quoted, table.partitions))})\n" if table.partitions else ""
+    return f"CREATE TABLE {_quoted(path)} (\n{body}\n)\n{partitions}WITH (\n{_joined(options)}\n)"
 
 
-def _declared(column: Field | ComputedColumn) -> str:
-    return str(column.type) if isinstance(column, Field) else f"AS {text_of(column.of)}"
+def _declared(column: AnyColumn) -> str:
+    if isinstance(column, Field):
+        return str(column.type)
+    return clause_of(column) if isinstance(column, ComputedColumn) else f"{column.type} {clause_of(column)}"
+
+
+def clause_of(column: ComputedColumn | MetadataColumn) -> str:
+    """How the declaration of a column ends."""
+    if isinstance(column, ComputedColumn):
+        return f"AS {text_of(column.of)}"
+    return f"METADATA FROM {literal(column.key)}{' VIRTUAL' if column.virtual else ''}"
 
 
 def view_ddl(path: str, view: View) -> Answer:

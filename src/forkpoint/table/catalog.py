@@ -30,13 +30,18 @@ class StreamTable:
     edges: tuple[Edge, ...]
     reading: Reading | None = None
 
+    @property
+    def read_schema(self) -> Schema:
+        return self.schema
+
 
 def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
+    fields = table.read_schema
     if table.reading is None:
-        return Scan(name, table.schema)
+        return Scan(name, fields)
     watermark = table.reading.watermark
-    return Select(Scan(name, table.schema, None if watermark is None else watermark.time), None, table.reading.columns)
+    return Select(Scan(name, fields, None if watermark is None else watermark.time), None, table.reading.columns)
 
 
 @dataclass(frozen=True)

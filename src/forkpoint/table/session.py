@@ -231,7 +231,8 @@ class Session:
         """Add the operators that write a query's result into a table."""
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement)
-        connector, sink = connector_of(table), sink_of(table)
+        connector, job_name = connector_of(table), free_name(name, self._names)
+        sink = sink_of(table, job_name.removeprefix(name))
         updating = is_updating(plan)
         if updating and connector.takes == "added":
             raise source.error(
@@ -239,7 +240,6 @@ class Session:
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
-        job_name = free_name(name, self._names)
         end = Translator(self._source, job_name).translate(plan)
         if updating and connector.takes == "upserts":
             self._check_key(plan, table, statement)
@@ -267,11 +267,11 @@ class Session:
                 edges = table.edges
             else:
                 spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.schema), uid=name)),)
+                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.read_schema), uid=name)),)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
-                edges = with_watermarks(edges, name, table.schema, watermark, idle_timeout_ms)
+                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
             self._sources[name] = edges
         return self._sources[name]
 

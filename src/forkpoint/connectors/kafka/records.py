@@ -67,6 +67,12 @@ class KafkaRecords:
         times[times == -1] = MIN_WATERMARK
         return times
 
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        from confluent_kafka import Message
+
+        return np.fromiter(map(Message.offset, self._messages), np.int64, len(self._messages))
+
     def __getitem__(self, index: int) -> KafkaRecord:
         message: Any = self._messages[index]
         kind, timestamp = message.timestamp()

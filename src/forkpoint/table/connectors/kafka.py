@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer
 from forkpoint.connectors.kafka.producing import SCHEMA, ProducerRecord
+from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema, KafkaRecords
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.source import KafkaSource
-from forkpoint.contract.format import SerializationSchema
+from forkpoint.contract.format import DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
+from forkpoint.functions import MIN_WATERMARK
 from forkpoint.relational.changes import row_type, weights_of, without_weights
 from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.sql.statements import MetadataColumn
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, serialization
 from forkpoint.table.connectors.options import TableOptions
@@ -25,6 +29,13 @@ from forkpoint.types.kinds.records import RecordType
 
 _STARTS = ("earliest-offset", "latest-offset", "group-offsets", "timestamp")
 _SERVERS = "properties.bootstrap.servers"
+_METADATA = {
+    "topic": ("STRING",),
+    "partition": ("INT", "BIGINT"),
+    "offset": ("BIGINT",),
+    "timestamp": ("TIMESTAMP_LTZ", "TIMESTAMP"),
+    "headers": ("MAP<STRING, BYTES>",),
+}
 _OF_SOURCES = ("scan.startup.mode", "scan.startup.timestamp-millis", "scan.bounded.mode")
 _OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix")
 
@@ -38,7 +49,12 @@ def kafka_source(options: TableOptions) -> KafkaSource[Any]:
     builder.set_starting_offsets(_start(options))
     if options.choice("scan.bounded.mode", ("unbounded", "latest-offset"), "unbounded") == "latest-offset":
         builder.set_bounded(KafkaOffsetsInitializer.latest())
-    builder.set_value_only_deserializer(deserialization(options, row_type(options.table.schema)))
+    table, values = options.table, deserialization(options, row_type(options.table.schema))
+    if table.metadata:
+        options.check_metadata(_METADATA)
+        builder.set_deserializer(WithMetadata(values, row_type(table.schema), row_type(table.read_schema), table.metadata))
+    else:
+        builder.set_value_only_deserializer(values)
     options.ignore(*_OF_SINKS)
     return builder.build()
 
@@ -89,6 +105,44 @@ def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]
     options.ignore(*_OF_SOURCES)
     prefix = options.get("sink.transactional-id-prefix")
     return (builder if prefix is None else builder.set_transactional_id_prefix(prefix)).build()
+
+
+@dataclass(frozen=True)
+class WithMetadata(KafkaRecordDeserializationSchema[Row]):
+    """Rows of the records' values, with columns about the records."""
+
+    values: DeserializationSchema[Any]
+    value: RecordType
+    row: RecordType
+    metadata: tuple[MetadataColumn, ...]
+
+    def get_produced_type(self) -> RecordType:
+        return self.row
+
+    def deserialize(self, record: KafkaRecord) -> Row:
+        raise AssertionError("records are deserialized as columns")
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
+        found = self.values.deserialize_batch(records.values)
+        elements = found.elements
+        columns = elements.columns if isinstance(elements, pa.RecordBatch) else self.value.to_columns(elements)
+        places = found.places(len(records))
+        about = [_about(column, records, places) for column in self.metadata]
+        return replace(found, elements=pa.RecordBatch.from_arrays([*columns, *about], schema=self.row.arrow_schema))
+
+
+def _about(column: MetadataColumn, records: KafkaRecords, places: npt.NDArray[np.int64]) -> pa.Array:
+    of = column.type.arrow_type
+    match column.key:
+        case "offset":
+            return pa.array(records.offsets[places]).cast(of)
+        case "timestamp":
+            times = records.timestamps[places]
+            return pa.array(times, pa.int64(), mask=times == MIN_WATERMARK).cast(pa.timestamp("ms")).cast(of)
+        case "headers":
+            return pa.array([list(dict(records[at].headers).items()) for at in places.tolist()], of)
+    first = records[0]  # all are of one partition
+    return pa.repeat(pa.scalar(first.topic if column.key == "topic" else first.partition, of), len(places))
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
 class TableOptions:
     """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values.
-    ``${env:NAME}`` in a value is the environment variable of the driver."""
+    ``${env:NAME}`` in a value is the environment variable of the driver. ``nth``: tells apart a job's sinks of the table."""
 
-    def __init__(self, table: CreateTable) -> None:
-        self.table = table
+    def __init__(self, table: CreateTable, nth: str = "") -> None:
+        self.table, self.nth = table, nth
         self._options: Mapping[str, str] = table.options
         self._known: set[str] = {"connector", TABLE_IDLE_TIMEOUT}
 
@@ -73,6 +73,16 @@ class TableOptions:
         for name, reason in reasons.items():
             if name in self._options:
                 raise self.error(name, f"option {name!r} has no effect here: {reason}; leave it out")
+
+    def check_metadata(self, types: Mapping[str, Sequence[str]]) -> None:
+        """Raise SqlError for a metadata column that the connector does not have. ``types``: of each that it has."""
+        for column in self.table.metadata:
+            if column.key not in types:
+                connector, suggestion = self._options["connector"], did_you_mean(column.key, types)
+                raise self.error("", f"connector {connector!r} has no metadata {column.key!r}; {suggestion}")
+            if column.type.label not in types[column.key]:
+                wanted = " or ".join(types[column.key])
+                raise self.error("", f"metadata {column.key!r} is {wanted}, but column {column.name!r} is {column.type.label}")
 
     def finish(self) -> None:
         """Raise SqlError for an option that nothing has read."""

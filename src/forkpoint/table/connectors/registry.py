@@ -22,12 +22,13 @@ from forkpoint.table.connectors.printing import ChangelogPrintSink
 @dataclass(frozen=True)
 class Connector:
     """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``keyed``: it
-    needs a primary key."""
+    needs a primary key. ``has_metadata``: of messages, for columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
     takes: str = "added"
     keyed: bool = False
+    has_metadata: bool = False
 
 
 def _kafka_source(options: TableOptions) -> Source[Any]:
@@ -76,12 +77,13 @@ def _file_source(options: TableOptions) -> Source[Any]:
 
 def _file_sink(options: TableOptions) -> Sink[Any]:
     path, type = options.required("path"), row_type(options.table.schema)
+    bucket, prefix = options.table.partitions or None, f"part{options.nth}"
     match _file_format(options):
         case "csv":
-            return FileSink.csv(path, type)
+            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
         case "parquet":
-            return FileSink.parquet(path, type)
-    return FileSink.json(path, type)
+            return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
+    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
 
 
 def _file_format(options: TableOptions) -> str:
@@ -90,7 +92,7 @@ def _file_format(options: TableOptions) -> str:
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink),
+    "kafka": Connector(_kafka_source, _kafka_sink, has_metadata=True),
     "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts", keyed=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(None, _jdbc_sink, "upserts"),
@@ -108,6 +110,8 @@ def connector_of(table: CreateTable) -> Connector:
         raise options.error("", f"table {table.name!r} has no connector; add WITH ('connector' = '…'): {', '.join(CONNECTORS)}")
     if name not in CONNECTORS:
         raise options.error("connector", f"there is no connector {name!r}; {did_you_mean(name, CONNECTORS)}")
+    if table.partitions and name != "filesystem":
+        raise options.error("connector", f"connector {name!r} has no partitions; leave out PARTITIONED BY")
     return CONNECTORS[name]
 
 
@@ -117,20 +121,26 @@ def source_of(table: CreateTable) -> Source[Any]:
     if connector.source is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}")
+    if not connector.has_metadata:
+        options.check_metadata({})
     source = connector.source(options)
     options.finish()
     return source
 
 
-def sink_of(table: CreateTable) -> Sink[Any]:
+def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
+    """``nth``: tells apart the sinks of several INSERTs into the table."""
     connector = connector_of(table)
-    options = TableOptions(table)
+    options = TableOptions(table, nth)
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
     if connector.keyed and not table.primary_key:
         name = table.options["connector"]
         raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")
+    written = [column.name for column in table.metadata if not column.virtual]
+    if written:
+        raise options.error("", f"metadata column {written[0]!r} cannot be written; declare it VIRTUAL")
     sink = connector.sink(options)
     options.finish()
     return sink
