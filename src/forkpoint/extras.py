@@ -29,6 +29,7 @@ _EXTRAS = PACKAGES | {
     "fastapi": "server",
     "duckdb": "sql",
     "sqlglot": "sql",
+    "prompt_toolkit": "sql",
     "pandas": "pandas",
     "rocksdict": "rocksdb",
     "hdfs_native": "hdfs",

@@ -17,7 +17,8 @@ from sql_results import Order, answered
 
 import forkpoint as fp
 from forkpoint.sql.errors import Text
-from forkpoint.sql.statements import Query, parse
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Query
 from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE, TestSource, run_local
 

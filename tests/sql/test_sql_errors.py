@@ -8,9 +8,10 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.sql.errors import SqlError, Text
-from forkpoint.sql.statements import Query, parse
-from forkpoint.table.environment import execute
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Query
 from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
 
 DDL = """CREATE TABLE orders (k STRING, v BIGINT NOT NULL, x DOUBLE, at TIMESTAMP(3))
 WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
@@ -95,9 +96,13 @@ MISTAKES = [
     ),
     ("SELECT k FROM orders TABLESAMPLE BERNOULLI (10)", " " * 44 + "^", "TABLESAMPLE is not supported yet"),
     ("SELECT v BETWEEN SYMMETRIC 1 AND 2 FROM orders", "       ^", "BETWEEN SYMMETRIC is not supported yet"),
-    ("SELECT o.k FROM orders AS o(k)", " " * 28 + "^", "names of columns after a table's alias are not supported yet"),
+    ("SELECT o.k FROM orders AS o(k)", " " * 16 + "^", "'o' names 1 columns, the table has 4"),
     ("SELECT DISTINCT ON (k) v FROM orders", " " * 20 + "^", "DISTINCT ON is not supported yet"),
-    ("SELEC k FROM orders", "^", "expected a statement: SELECT, INSERT INTO, CREATE, DROP, SET or EXPLAIN, not 'SELEC'"),
+    (
+        "SELEC k FROM orders",
+        "^",
+        "expected a statement: SELECT, INSERT INTO, CREATE, ALTER, DROP, SHOW, DESCRIBE, USE, SET, RESET or EXPLAIN, not 'SELEC'",
+    ),
     ("INSERT INTO total SELECT k, v FROM orders", " " * 12 + "^", "there is no table 'total'; did you mean 'totals'?"),
     ("INSERT INTO totals SELECT k FROM orders", " " * 19 + "^", "the query has 1 columns (k), but table 'totals' takes 2 (k, n)"),
     (
@@ -172,10 +177,45 @@ MISTAKES = [
         "TUMBLE needs SIZE: TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     ),
     (
+        "SELECT k FROM TABLE(SESSION(TABLE seen PARTITION BY k, DESCRIPTOR(at), INTERVAL '1' DAY)) GROUP BY window_start, k",
+        " " * 14 + "^",
+        "SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others",
+    ),
+    (
+        "SELECT COUNT(DISTINCT k) FROM seen GROUP BY SESSION(at, INTERVAL '1' DAY)",
+        "^",
+        "COUNT of DISTINCT values in SESSION windows is not supported yet",
+    ),
+    (
         "SELECT TUMBLE_START(at, INTERVAL '1' DAY) FROM seen",
         "       ^",
         "TUMBLE_START belongs to GROUP BY TUMBLE(…), with the same arguments",
     ),
+    ("SHOW TABLS", "     ^", "expected TABLES, VIEWS, CATALOGS, DATABASES, USER FUNCTIONS, FUNCTIONS, COLUMNS, CREATE TABLE"),
+    ("SHOW TABLES FROM sale", " " * 17 + "^", "there is no database 'sale'"),
+    ("SHOW MODULES", "     ^", "SHOW MODULES is not supported: there are no modules"),
+    ("DESCRIBE order", " " * 9 + "^", "there is no table 'order'; did you mean 'orders'?"),
+    ("USE CATALOG other", " " * 12 + "^", "there is no catalogue 'other'"),
+    ("DROP DATABASE default_database", " " * 14 + "^", "database 'default_database' is in use"),
+    ("CREATE CATALOG c WITH ('type' = 'hive')", " " * 32 + "^", "catalogues are in memory"),
+    ("CREATE TABLE other.t (k STRING) WITH ('connector' = 'print')", " " * 13 + "^", "there is no database 'other'"),
+    ("CREATE TABLE t WITH ('connector' = 'print')", " " * 13 + "^", "table 't' has no columns"),
+    (
+        "CREATE TABLE t (n INT) WITH ('connector' = 'print') AS SELECT k FROM orders",
+        " " * 13 + "^",
+        "has the columns of its query",
+    ),
+    ("CREATE TABLE t (k INT) LIKE orders", " " * 13 + "^", "column 'k' exists already"),
+    ("CREATE OR REPLACE TABLE t (k INT)", " " * 7 + "^", "CREATE OR REPLACE is not supported"),
+    ("CREATE FUNCTION f AS 'f'", " " * 7 + "^", "expected TABLE, VIEW, DATABASE or CATALOG, not 'FUNCTION'"),
+    ("ALTER TABLE orders DROP kk", " " * 12 + "^", "table 'orders' has no column 'kk'; did you mean 'k'?"),
+    ("ALTER TABLE totals DROP k", " " * 12 + "^", "column 'k' is part of the primary key"),
+    ("ALTER TABLE orders ADD PRIMARY KEY (j) NOT ENFORCED", " " * 12 + "^", "the primary key has no column 'j'"),
+    ("ALTER TABLE orders RESET ('connector')", " " * 12 + "^", "table 'orders' has no connector"),
+    ("CREATE VIEW v AS SELECT k FROM orders; ALTER VIEW v AS SELECT k FROM v", " " * 55 + "^", "view 'v' would read itself"),
+    ("SET 'a.b'", "    ^", "'a.b' is not set"),
+    ("EXPLAIN PLAN_ADVICE SELECT k FROM orders", " " * 8 + "^", "EXPLAIN PLAN_ADVICE is not supported"),
+    ("ADD JAR 'x.jar'", "^", "ADD JAR: forkpoint runs Python"),
     ("SELECT k FROM orders WHERE k = 'a", " " * 32 + "^", "a quote or comment is not closed"),
 ]
 
@@ -219,6 +259,13 @@ def test_the_line_of_a_long_file_is_named() -> None:
             "'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json', 'pth' = 'x'",
             "has no option 'pth'; did you mean 'path'?",
         ),
+        (
+            "'connector' = 'datagen', 'fields.k.kind' = 'sequence', 'fields.k.start' = '2', 'fields.k.end' = '1'",
+            "a sequence needs 'fields.k.start', and 'fields.k.end' of at least that",
+        ),
+        ("'connector' = 'datagen', 'fields.j.length' = '1'", "connector 'datagen' has no option 'fields.j.length'"),
+        ("'connector' = 'datagen', 'fields.k.null-rate' = 'x'", "option 'fields.k.null-rate' is no number"),
+        ("'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't'", "connector 'jdbc' writes tables; it cannot read"),
     ],
 )
 def test_options_are_checked(options: str, message: str) -> None:
@@ -234,4 +281,7 @@ def test_values_of_options_are_not_shown() -> None:
     with pytest.raises(SqlError) as error:  # on the line that is shown
         run(f"CREATE TABLE t (k STRIN) WITH ('connector' = 'kafka', {secret}, 'topic' = 'shown')")
     assert "'properties.sasl.password' = '*******', 'topic' = 'shown'" in str(error.value)
+    with pytest.raises(SqlError) as error:
+        run("CREATE TABLE t (k STRIN) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://ann:hunter2@host/db')")
+    assert "'jdbc:postgresql://ann:*******@host/db'" in str(error.value)
     assert "hunter2" not in repr(list(parse(Text(f"CREATE TABLE t (k STRING) WITH ('connector' = 'kafka', {secret})"))))

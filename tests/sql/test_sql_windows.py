@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +23,13 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.sql.errors import Text
-from forkpoint.sql.statements import Query, parse
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Query, Set
 from forkpoint.state_processor import SavepointReader
+from forkpoint.table.environment import execute
+from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE, Eof, LocalRun, TestSource, run_local
+from forkpoint.testing import ABORT, EOF, PAUSE, Advance, Eof, LocalRun, TestSource, run_local
 from programs import ENVIRONMENT, Python
 
 DELAY_MS = 4000
@@ -35,6 +40,13 @@ class Reading(NamedTuple):
     k: str | None
     v: int | None
     ts: fp.Instant
+
+
+class InWindow(NamedTuple):
+    row: Reading
+    start: int
+    end: int
+    in_time: bool
 
 
 def tumble(ms: int) -> Iterator[tuple[int, int]]:
@@ -60,6 +72,40 @@ def cumulate(ms: int) -> Iterator[tuple[int, int]]:
             yield start, start + size
 
 
+def milliseconds(row: Reading) -> int:
+    return (row.ts - EPOCH) // timedelta(milliseconds=1)
+
+
+def in_windows(rows: list[Reading], windows_of: Callable[[int], Iterator[tuple[int, int]]]) -> tuple[list[InWindow], int]:
+    found: list[InWindow] = []
+    late, watermark = 0, -(2**62)
+    for row in rows:
+        ms = milliseconds(row)
+        windows = [InWindow(row, start, end, end - 1 > watermark) for start, end in windows_of(ms)]
+        found += windows
+        late += not any(window.in_time for window in windows)
+        watermark = max(watermark, ms - DELAY_MS)
+    return found, late
+
+
+def in_sessions(rows: list[Reading], key: Callable[[Reading], Any]) -> tuple[list[InWindow], int]:
+    """Sessions with a gap of 3 seconds, each with its bounds and rows."""
+    late, watermark = 0, -(2**62)
+    every: list[tuple[Any, int, int, list[Reading]]] = []
+    for row in rows:
+        ms = milliseconds(row)
+        start, end, members = ms, ms + 3000, [row]
+        met = [s for s in every if s[0] == key(row) and s[2] - 1 > watermark and s[1] <= end and start <= s[2]]
+        if met or end - 1 > watermark:
+            every = [s for s in every if s not in met]
+            start, end = min([start, *(s[1] for s in met)]), max([end, *(s[2] for s in met)])
+            every.append((key(row), start, end, [*members, *(each for s in met for each in s[3])]))
+        else:
+            late += 1
+        watermark = max(watermark, ms - DELAY_MS)
+    return [InWindow(row, start, end, True) for _, start, end, members in every for row in members], late
+
+
 TUMBLE = "TABLE(TUMBLE(TABLE readings, DESCRIPTOR(ts), INTERVAL '10' SECONDS))"
 SHIFTED = (
     "TABLE(TUMBLE(SIZE => INTERVAL '10' SECOND, DATA => TABLE readings, "
@@ -69,6 +115,7 @@ HOP = "TABLE(HOP(TABLE readings, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '
 CUMULATE = (
     "TABLE(CUMULATE(TABLE readings, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '0:12' MINUTE TO SECOND, INTERVAL '1' SECOND))"
 )
+SESSION = "TABLE(SESSION(TABLE readings PARTITION BY k, DESCRIPTOR(ts), INTERVAL '3' SECONDS))"
 BOUNDS, BY_WINDOW = "window_start AS s, window_end AS e", "GROUP BY window_start, window_end"
 HOURLESS = "INTERVAL '5' SECOND, INTERVAL '15' SECOND"
 
@@ -97,6 +144,16 @@ QUERIES = [
         "SELECT s, k, e, COUNT(*) FROM windows GROUP BY s, e, k",
     ),
     (cumulate, f"SELECT {BOUNDS}, SUM(v) FROM {CUMULATE} {BY_WINDOW}", "SELECT s, e, SUM(v) FROM windows GROUP BY s, e"),
+    (
+        partial(in_sessions, key=lambda row: row.k),
+        f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MIN(v) FROM {SESSION} {BY_WINDOW}, k",
+        "SELECT s, e, k, COUNT(*), SUM(v), MIN(v) FROM windows GROUP BY s, e, k",
+    ),
+    (
+        partial(in_sessions, key=lambda row: None),
+        "SELECT SESSION_START(ts, INTERVAL '3' SECOND), MAX(k), COUNT(v) FROM readings GROUP BY SESSION(ts, INTERVAL '3' SECOND)",
+        "SELECT s, MAX(k), COUNT(v) FROM windows GROUP BY s, e",
+    ),
     # Over the result of windows: the same windows again, and wider ones by window_time.
     (
         hop,
@@ -109,6 +166,23 @@ QUERIES = [
         f"SELECT {BOUNDS}, SUM(n), COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(rt), INTERVAL '30' SECOND)) {BY_WINDOW}",
         "SELECT time_bucket(INTERVAL '30' SECOND, s, TIMESTAMP '1970-01-01') AS b, b + INTERVAL '30' SECOND, SUM(n), COUNT(*) "
         "FROM (SELECT s, SUM(v) AS n FROM windows GROUP BY s, e, k) GROUP BY b",
+    ),
+    (
+        hop,
+        f"WITH n AS (SELECT {BOUNDS}, k, COUNT(*) AS n FROM {HOP} {BY_WINDOW}, k), "
+        "m AS (SELECT s, e, MAX(n) AS m FROM n GROUP BY s, e) "
+        "SELECT n.s, n.k, m.m FROM n JOIN m ON n.s = m.s AND n.e = m.e AND n.n >= m.m",
+        "WITH n AS (SELECT s, e, k, COUNT(*) AS n FROM windows GROUP BY s, e, k), "
+        "m AS (SELECT s, e, MAX(n) AS m FROM n GROUP BY s, e) "
+        "SELECT n.s, n.k, m.m FROM n JOIN m ON n.s = m.s AND n.e = m.e AND n.n >= m.m",
+    ),
+    (
+        tumble,
+        "WITH u AS (SELECT ts AS t, k, v FROM readings WHERE v > 1 UNION ALL "
+        "SELECT ts, k, v FROM readings WHERE (v > 1) IS NOT TRUE) "
+        f"SELECT {BOUNDS}, SUM(v) FROM TABLE(TUMBLE(TABLE u, DESCRIPTOR(t), INTERVAL '10' SECOND)) "
+        f"WHERE window_end > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' {BY_WINDOW}",
+        "SELECT s, e, SUM(v) FROM windows WHERE e > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' GROUP BY s, e",
     ),
     # No row is late for windows that only add columns, nor for groups that change.
     (hop, f"SELECT window_start, k FROM {HOP} WHERE v > 0", "SELECT s, k FROM everything WHERE v > 0"),
@@ -145,28 +219,25 @@ def run(queries: list[str], script: list[Any], state: Path, parallelism: int) ->
     return [changes[f"q{at}"] for at in range(len(queries))], done
 
 
-def milliseconds(row: Reading) -> int:
-    return (row.ts - EPOCH) // timedelta(milliseconds=1)
-
-
-def answered(rows: list[Reading], windows_of: Callable[[int], Iterator[tuple[int, int]]], query: str) -> tuple[Counter[Any], int]:
+def answered(rows: list[Reading], windows_of: Any, query: str) -> tuple[Counter[Any], int]:
     """DuckDB's answer, and the number of late rows: those that are in no window that the watermark before them has not passed."""
-    found: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    late, watermark = 0, -(2**62)
-    for row in rows:
-        ms, in_time = milliseconds(row), False
-        for start, end in windows_of(ms):
-            bounds = {name: EPOCH.replace(tzinfo=None) + timedelta(milliseconds=at) for name, at in (("s", start), ("e", end))}
-            found[end - 1 > watermark].append({"k": row.k, "v": row.v, **bounds})
-            in_time |= end - 1 > watermark
-        late += not in_time
-        watermark = max(watermark, ms - DELAY_MS)
+    windows, late = windows_of(rows) if isinstance(windows_of, partial) else in_windows(rows, windows_of)
     schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("s", pa.timestamp("us")), ("e", pa.timestamp("us"))])
-    windows = pa.Table.from_pylist(found[True], schema=schema)
-    everything = pa.concat_tables([windows, pa.Table.from_pylist(found[False], schema=schema)])
+    start = EPOCH.replace(tzinfo=None)
+    tables = {
+        name: pa.Table.from_pylist(
+            [
+                {"k": row.k, "v": row.v, **{n: start + timedelta(milliseconds=at) for n, at in (("s", begin), ("e", end))}}
+                for row, begin, end, in_time in windows
+                if in_time or name == "everything"
+            ],
+            schema=schema,
+        )
+        for name in ("windows", "everything")
+    }
     with duckdb.connect() as connection:
-        connection.register("windows", windows)
-        connection.register("everything", everything)
+        for name, table in tables.items():
+            connection.register(name, table)
         return Counter(map(tuple, connection.sql(query).fetchall())), late
 
 
@@ -201,34 +272,65 @@ def test_windows_have_the_rows_that_are_in_time(seed: int, tmp_path_factory: pyt
 
 def test_late_rows_are_counted_once(tmp_path: Path) -> None:
     rows = readings(random.Random(7), 300)
-    queries = [QUERIES[0], QUERIES[2], QUERIES[4]]
+    queries = [QUERIES[0], QUERIES[2], QUERIES[4], QUERIES[5]]
     script = [rows[0], PAUSE, *rows[1:100], PAUSE, *rows[100:]]
     results, done = run([query for _, query, _ in queries], script, tmp_path, 2)
-    late = [done.late_records_dropped[uid] for uid in ("q0-windows-by-k", "q1-windows-by-k", "q2-windows")]
+    late = [done.late_records_dropped[uid] for uid in ("q0-windows-by-k", "q1-windows-by-k", "q2-windows", "q3-windows-by-k")]
     assert list(zip(results, late, strict=True)) == [answered(rows, windows_of, wanted) for windows_of, _, wanted in queries]
     assert all(late)
+
+
+def test_explain_says_what_bounds_the_state() -> None:
+    session = Session(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}))
+    create = next(part for part in FILE.split(";") if "CREATE TABLE clicks" in part)
+    query = f"SELECT page, COUNT(*) FROM {HOP.replace('readings', 'clicks')} {BY_WINDOW}, page"
+    for statement in parse(Text(f"{create}; {query}")):
+        if isinstance(statement, Query):
+            shown = explained(session.plan(statement))
+        else:
+            execute(session, statement, Text(FILE))
+    first, aggregate, window, *_, scan = (line.strip() for line in shown.splitlines())
+    assert first.endswith("[adds rows]")
+    assert aggregate.endswith("by window_start, window_end, page; keeps a row for each group, until its window ends  [adds rows]")
+    assert window == "Window HOP(5 seconds, 15 seconds) of ts  [adds rows]"
+    assert "event time TO_TIMESTAMP_LTZ(ms, 3)" in scan
 
 
 VERSIONS = [
     f"SELECT {BOUNDS}, k, COUNT(*), SUM(v) FROM {HOP} {BY_WINDOW}, k",
     f"SELECT k AS name, AVG(v) AS a, window_time AS t FROM {HOP} {BY_WINDOW}, window_time, k HAVING COUNT(*) > 1",
+    f"SELECT COUNT(*), window_end, k FROM {HOP} {BY_WINDOW}, k",
 ]
 
 
 def test_open_windows_have_the_result_of_a_changed_query(tmp_path: Path) -> None:
     """What was written stays; no row is counted twice, and none is lost."""
     rows = [Reading("ab"[n % 2], n, EPOCH + timedelta(seconds=n)) for n in range(60)]
-    script = [*rows[:30], PAUSE, EOF, *rows[30:]]
-    (before,), _ = run(VERSIONS[:1], script, tmp_path, 1)
-    (after,), _ = run(VERSIONS[1:], script, tmp_path, 3)
+    script = [*rows[:20], PAUSE, EOF, *rows[20:40], PAUSE, EOF, *rows[40:]]
+    first, second, third = (run([query], script, tmp_path, at)[0][0] for at, query in enumerate(VERSIONS, 1))
     everything, _ = answered(rows, hop, "SELECT s, e, k, COUNT(*), SUM(v) FROM windows GROUP BY s, e, k")
-    written = {row for row in everything if row[1] <= EPOCH.replace(tzinfo=None) + timedelta(seconds=25)}
-    assert set(before) == written
-    assert after == Counter(
-        (k, total // count, (end - timedelta(milliseconds=1)).replace(tzinfo=UTC))
-        for _, end, k, count, total in everything.keys() - written
-        if count > 1
+    ends = [EPOCH.replace(tzinfo=None) + timedelta(seconds=seconds) for seconds in (0, 15, 35, 100)]
+    of_runs = [[row for row in everything if before < row[1] <= end] for before, end in pairwise(ends)]
+    assert first == Counter(of_runs[0])
+    assert second == Counter(
+        (k, total // count, (end - timedelta(milliseconds=1)).replace(tzinfo=UTC)) for _, end, k, count, total in of_runs[1]
     )
+    assert third == Counter((count, end, k) for _, end, k, count, _ in of_runs[2])
+
+
+def test_open_sessions_go_on_in_a_changed_query(tmp_path: Path) -> None:
+    rows = [Reading("ab"[n % 2], n, EPOCH + timedelta(seconds=n + n // 7 * 3)) for n in range(40)]
+    script = [*rows[:20], PAUSE, EOF, *rows[20:]]
+    (first,), _ = run([f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MAX(v) FROM {SESSION} {BY_WINDOW}, k"], script, tmp_path, 1)
+    (second,), _ = run([f"SELECT MAX(v) AS m, k, AVG(v) AS a FROM {SESSION} {BY_WINDOW}, k"], script, tmp_path, 3)
+    everything, _ = answered(
+        rows,
+        partial(in_sessions, key=lambda row: row.k),
+        "SELECT s, e, k, COUNT(*), SUM(v), MAX(v) FROM windows GROUP BY s, e, k",
+    )
+    assert first <= everything
+    assert second == Counter((most, k, total // count) for _, _, k, count, total, most in everything - first)
+    assert first
 
 
 @pytest.mark.parametrize(
@@ -305,3 +407,31 @@ def test_a_job_that_is_killed_in_an_open_window_counts_each_row_once(tmp_path: P
     pages = Counter(f"/{n % 3}" for n in range(40))
     assert sum(row["n"] for row in written("pages")) == 40
     assert {page: sum(row["n"] for row in written("pages") if row["page"] == page) for page in pages} == pages
+
+
+def test_a_silent_partition_no_longer_holds_back_the_watermark(tmp_path: Path) -> None:
+    """The stream's own watermarks, and those that SQL declares with a timeout for silence."""
+    query = f"SELECT {BOUNDS}, COUNT(*) FROM {TUMBLE} {BY_WINDOW}"
+    busy = [Reading("a", n, EPOCH + timedelta(seconds=n)) for n in range(0, 50, 5)]
+    longer = [*busy[:5], Advance(timedelta(seconds=30)), *busy[5:8], Advance(timedelta(seconds=1)), *busy[8:], Eof()]
+    silent = [busy[0], PAUSE, PAUSE, PAUSE, busy[0]]
+
+    def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "readings", Reading).uid("readings")
+        own = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row.ts)
+        found = {}
+        for name, watermark, rows in (
+            ("declared", "ts", stream),
+            ("own", "SOURCE_WATERMARK()", stream.assign_timestamps_and_watermarks(own).uid("own")),
+        ):
+            session = Session(env)
+            session.set(Set("table.exec.source.idle-timeout", "10 s", 0))
+            session.add_stream("readings", rows, fp.Schema.new_builder().watermark("ts", watermark).build())
+            (statement,) = parse(Text(query))
+            assert isinstance(statement, Query)
+            found[name] = session.stream(session.plan(statement), name)
+        return found
+
+    done = run_local(job, TestSource(longer, silent), state_root=str(tmp_path))
+    assert done.outputs["own"] == []
+    assert [row[2] for row in done.outputs["declared"]] == [3, 2, 2, 2]

@@ -40,12 +40,15 @@ def test_an_insert_starts_a_job(tmp_path: Path) -> None:
     ]
 
 
-def test_a_statement_set_is_one_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_statement_set_is_one_job(tmp_path: Path, as_text: bool) -> None:
     t_env = tables(tmp_path)
-    statements = t_env.create_statement_set()
-    statements.add_insert_sql("INSERT INTO small SELECT customer, CAST(cents AS INT), 'few' FROM payments WHERE cents < 10")
-    statements.add_insert_sql("INSERT INTO large SELECT customer, CAST(cents AS INT), 'many' FROM payments WHERE cents >= 10")
-    statements.execute().wait()
+    few = "INSERT INTO small SELECT customer, CAST(cents AS INT), 'few' FROM payments WHERE cents < 10"
+    many = "INSERT INTO large SELECT customer, CAST(cents AS INT), 'many' FROM payments WHERE cents >= 10"
+    if as_text:
+        t_env.execute_sql(f"EXECUTE STATEMENT SET BEGIN {few}; {many}; END").wait()
+    else:
+        t_env.create_statement_set().add_insert_sql(few).add_insert_sql(many).execute().wait()
     assert rows(tmp_path / "small") == [{"customer": "ann", "cents": 3, "note": "few"}]
     assert rows(tmp_path / "large") == [{"customer": "bob", "cents": 400, "note": "many"}]
 

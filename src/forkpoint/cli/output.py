@@ -134,7 +134,11 @@ class JsonOutput(Output):
         print(_json(data, indent=2))
 
     def event(self, name: str, data: dict[str, Any], text: str) -> None:
-        _write_line(_json({"event": name, **data}), sys.stdout)
+        self.row({"event": name, **data})
+
+    def row(self, data: dict[str, Any]) -> None:
+        """Print one of many results, in a line."""
+        _write_line(_json(data), sys.stdout)
 
     def failure(self, failure: Failure) -> None:
         error = {"code": failure.code, "message": failure.message, "exit_code": failure.exit_code}

@@ -39,7 +39,7 @@ class CounterSource(Source[int]):
         return self._stop is not None
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
-        return _CounterEnumerator(self._start if position is None else position["next"], self._stop, self._per_epoch)
+        return CounterEnumerator(self._start if position is None else position["next"], self._stop, self._per_epoch)
 
     def create_reader(self) -> SourceReader[int]:
         return _CounterReader()
@@ -56,7 +56,7 @@ class NumberSequenceSource(CounterSource):
         super().__init__(end + 1, start=start, per_epoch=self.default_limit)
 
 
-class _CounterEnumerator(SplitEnumerator):
+class CounterEnumerator(SplitEnumerator):
     """Position: ``{"next": n}``, the next number to count."""
 
     def __init__(self, first: int, stop: int | None, per_epoch: int) -> None:

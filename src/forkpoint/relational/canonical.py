@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from forkpoint.relational.expressions import (
     COMMUTATIVE,
     Call,
@@ -64,7 +66,7 @@ def merged(plan: Plan) -> Plan:
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
         case Window():
-            return Window(merged(plan.input), plan.time, plan.windows, plan.names)
+            return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
         case Join(left, right, kind, condition, keys):
@@ -145,6 +147,8 @@ def filtered(plan: Plan) -> tuple[Plan, Expression | None, Replacements]:
     columns = {item.name: through(item.of, inner) for item in plan.items}
     if isinstance(source, Join):
         source, condition = _pushed(source, condition)
+    if isinstance(source, Window):
+        source, condition = _before_windows(source, condition)
     return source, condition, columns
 
 
@@ -187,10 +191,23 @@ def last_moment(end: Expression, of: SqlType) -> Expression:
     return found if of == end.type else Call("CAST", (found,), of)
 
 
+def _before_windows(window: Window, condition: Expression | None) -> tuple[Window, Expression | None]:
+    """The windows of the rows that pass what the condition says of rows, and what it says of their windows."""
+    parts = conjuncts_of(condition)
+    of_windows = tuple(part for part in parts if any(column.name in window.names for column in columns_of(part)))
+    of_rows = all_of(tuple(part for part in parts if part not in of_windows))
+    if of_rows is None:
+        return window, condition
+    below, before = (window.input.input, window.input.condition) if isinstance(window.input, Select) else (window.input, None)
+    return replace(window, input=Select(below, both(before, of_rows), ())), all_of(of_windows)
+
+
 def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     """The window's columns have names that no column of a table has; the others are those below a projection."""
     below, columns = _condition_only(plan.input)
-    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES)
+    partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
+    keys = tuple(partition[text] for text in sorted(partition))
+    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES, keys)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
 
@@ -276,6 +293,7 @@ def _padded(expression: Expression, side: str, pads: bool) -> Expression:
 
 def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple[str, ...]) -> Join:
     """The join with these conditions, too. ``pushed``: the sides that conditions on their columns filter."""
+    conjuncts = tuple({str(part): part for each in conjuncts for part in (each, *_implied(each))}.values())
     keys, rest = list(join.keys), [*conjuncts_of(join.condition)]
     filters: dict[str, tuple[Expression, ...]] = dict.fromkeys(pushed, ())
     for conjunct in conjuncts:
@@ -293,6 +311,14 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
     return Join(
         left, right, join.kind, all_of(conjuncts_of(all_of(tuple(rest)))), tuple(by_text[text] for text in sorted(by_text))
     )
+
+
+def _implied(condition: Expression) -> tuple[Expression, ...]:
+    """What all operands of an OR have in common, such as an equation of the inputs."""
+    if not (isinstance(condition, Call) and condition.function == "OR"):
+        return ()
+    first, *others = (conjuncts_of(each) for each in operands_of("OR", [condition]))
+    return tuple(part for part in first if all(part in other for other in others))
 
 
 def _sides(expression: Expression) -> frozenset[str]:

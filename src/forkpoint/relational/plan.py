@@ -82,12 +82,14 @@ class Union(msgspec.Struct, frozen=True, tag_field="node", tag="union"):
 
 class Window(msgspec.Struct, frozen=True, tag_field="node", tag="window"):
     """The rows of the input, once for each window that ``time``, their event time, is in, with the window as columns ``names``:
-    its start, its end, and its last millisecond, which is the event time of the result."""
+    its start, its end, and its last millisecond, which is the event time of the result. Rows with equal ``partition`` share
+    sessions; other windows have none."""
 
     input: Plan
     time: Expression
     windows: Windows
     names: tuple[str, str, str] = WINDOW_NAMES
+    partition: tuple[Expression, ...] = ()
 
     @property
     def added(self) -> Schema:

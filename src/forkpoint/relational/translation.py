@@ -14,6 +14,7 @@ from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
+from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
@@ -106,6 +107,22 @@ class Translator:
         rows = Edge(Transformation(WindowsSpec(window.windows, window.names), str(window.windows), upstream, row_type(fields)))
         return selected((rows,), (condition, items), schema, weighted=weighted)
 
+    def _sessions(self, aggregate: Aggregate, window: Window, view: View, schema: Schema) -> Transformation:
+        definition = GroupDefinition(aggregate, view)
+        named = zip(definition.key_names, aggregate.keys, strict=True)
+        keys = tuple(Item(name, key.of) for name, key in named if name not in definition.window_keys.values())
+        inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
+        items = (*keys, Item(TIME, window.time), *(Item(name, of) for name, of in inputs.items()))
+        names = [item.name for item in keys]
+        key = key_by(names, names, [item.of.type for item in keys])
+        return Transformation(
+            SessionAggregateSpec(definition, window.windows.size_ms),
+            f"group by {', '.join(definition.key_names)}",
+            tuple(replace(edge, partitioning=key) for edge in self._select(window.input, None, items)),
+            row_type(schema),
+            uid=self._uid(_role(definition)),
+        )
+
     def _unnest(
         self, node: Unnest, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
     ) -> tuple[Edge, ...]:
@@ -121,6 +138,8 @@ class Translator:
         return selected((rows,), (condition, items), schema, weighted=weighted or updating)
 
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
+        if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":
+            return self._sessions(aggregate, aggregate.input, view, schema)
         definition = GroupDefinition(aggregate, view)
         names = definition.key_names
         keys = tuple(Item(name, key.of) for name, key in zip(names, aggregate.keys, strict=True))

@@ -19,17 +19,17 @@ class Windows(msgspec.Struct, frozen=True):
     """Windows of ``size_ms`` that begin ``offset_ms`` after 1970-01-01 and every ``step_ms`` before and after.
 
     TUMBLE: the step is the size. HOP: the size is a multiple of the step. CUMULATE: each begins every ``size_ms``, and ends
-    ``step_ms``, twice that, and so on up to ``size_ms`` later.
+    ``step_ms``, twice that, and so on up to ``size_ms`` later. SESSION: of rows that are at most ``size_ms``, the gap, apart.
     """
 
-    kind: Literal["TUMBLE", "HOP", "CUMULATE"]
+    kind: Literal["TUMBLE", "HOP", "CUMULATE", "SESSION"]
     size_ms: int
     step_ms: int
     offset_ms: int = 0
 
     def __str__(self) -> str:
         parts = [duration(self.size_ms)]
-        if self.kind != "TUMBLE":
+        if self.kind not in ("TUMBLE", "SESSION"):
             parts.insert(0, duration(self.step_ms))
         if self.offset_ms:
             parts.append(f"offset {duration(self.offset_ms)}")

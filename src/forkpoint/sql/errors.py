@@ -11,6 +11,10 @@ from forkpoint.graph.secrets import is_secret
 
 _OPTION = re.compile(r"('([^']+)'\s*=\s*')((?:[^']|'')*)")
 
+_PASSWORD = re.compile(r"(?<=:)(?!\w+\})[^:/@\s]+(?=@)")  # of a URL
+ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
+"""A reference to an environment variable, in a table's option."""
+
 
 class SqlError(ConfigError):
     """A statement is not valid, or needs something that is not supported."""
@@ -27,19 +31,24 @@ class Text:
         at = min(at, max(len(self.text) - 1, 0))
         start = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", start)
-        line = _without_secrets(self.text[start : len(self.text) if end < 0 else end])
+        line = without_secrets(self.text[start : len(self.text) if end < 0 else end])
         number, column = self.text.count("\n", 0, at) + 1, at - start + 1
         mark = "".join("\t" if sign == "\t" else " " for sign in line[: at - start])
         return SqlError(f"{self.name}, line {number}, column {column}: {problem}\n  {line}\n  {mark}^")
 
 
-def _without_secrets(line: str) -> str:
-    """A line with stars, as many as signs, in place of options that may be secrets."""
-    return _OPTION.sub(lambda found: found[0] if _is_public(found[2]) else found[1] + "*" * len(found[3]), line)
+def without_secrets(text: str) -> str:
+    """A text with stars, as many as signs, in place of options that may be secrets."""
+    return _OPTION.sub(lambda found: found[1] + public_value(found[2], found[3]), text)
 
 
-def _is_public(option: str) -> bool:
-    return option == "properties.bootstrap.servers" or not (is_secret(option) or option.startswith("properties."))
+def public_value(option: str, value: str) -> str:
+    """The value of an option of a table or job, with stars in place of what may be a secret."""
+    if ENVIRONMENT.fullmatch(value):
+        return value
+    if option != "properties.bootstrap.servers" and (is_secret(option) or option.startswith("properties.")):
+        return "*" * len(value)
+    return _PASSWORD.sub(lambda found: "*" * len(found[0]), value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

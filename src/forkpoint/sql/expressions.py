@@ -68,6 +68,11 @@ _INT = 2**31
 _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
 
 
+def function_names() -> list[str]:
+    """The functions that a query may call."""
+    return sorted({*_NAMED, *_KEYWORDS, *AGGREGATES})
+
+
 @dataclass
 class Binder:
     """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with

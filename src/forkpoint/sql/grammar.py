@@ -35,7 +35,7 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Subquery: frozenset({"this", "alias"}),
     exp.Table: frozenset({"this", "db", "catalog", "alias"}),
     exp.Unnest: frozenset({"expressions", "alias", "offset"}),
-    exp.TableAlias: frozenset({"this"}),
+    exp.TableAlias: frozenset({"this", "columns"}),
     exp.Where: frozenset({"this"}),
     exp.Having: frozenset({"this"}),
     exp.Group: frozenset({"expressions"}),
@@ -77,8 +77,4 @@ def refuse_unread_parts(tree: Any, error: Callable[[Any, str], SqlError]) -> Non
             if value and name not in known:
                 part = next(iter(value), node) if isinstance(value, list) else value
                 at = part if isinstance(part, exp.Expression) else node
-                if name == "columns" and isinstance(node.parent, exp.Unnest):
-                    continue
-                if name == "columns":
-                    raise error(at, "names of columns after a table's alias are not supported yet; name them in SELECT … AS")
                 raise error(at, f"{_NAMES.get(name, name.strip('_').replace('_', ' ').upper())} is not supported yet")

@@ -46,7 +46,7 @@ from forkpoint.sql.subqueries import (
 )
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.unnest import unnest
-from forkpoint.sql.windows import WindowCall, bind_window, grouped_window, window_calls
+from forkpoint.sql.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
@@ -59,7 +59,10 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) ->
     binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
     for each in (tree, *(call.data for call in windows.values())):
         refuse_unread_parts(each, binder.error)
-    return binder.bind(tree)
+    plan = binder.bind(tree)
+    at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
+    check_sessions(plan, lambda problem: query.source.error(at, problem))
+    return plan
 
 
 class _QueryBinder:
@@ -87,7 +90,7 @@ class _QueryBinder:
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
-            inner._local[cte.alias] = inner.bind(cte.this)
+            inner._local[cte.alias] = self._named(inner.bind(cte.this), cte)
         if isinstance(tree, exp.Select):
             return inner._select(tree)
         plan = inner._set_operation(tree)
@@ -240,7 +243,16 @@ class _QueryBinder:
             plan, alias = self._table(name, table), table.alias or table.name
         else:
             raise self.error(table, f"{table.sql()} in FROM is not supported yet")
+        plan = self._named(plan, table)
         return plan, Relation.of(alias, plan)
+
+    def _named(self, plan: Plan, node: Any) -> Plan:
+        """The plan with the names of columns that follow an alias, if there are any."""
+        names = node.alias_column_names
+        if names and len(names) != len(plan.schema):
+            raise self.error(node, f"{node.alias!r} names {len(names)} columns, the table has {len(plan.schema)}")
+        columns = zip(names, plan.schema, strict=True) if names else ()
+        return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
     def _table(self, name: str, node: Any) -> Plan:
         window = self._windows.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.scopes import Relation, Scope
-from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
+from forkpoint.sql.statements import ComputedColumn, CreateTable, Query, WatermarkClause
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.times import interval_of
 
@@ -35,6 +35,15 @@ class Reading:
 
     columns: tuple[Item, ...]
     watermark: Watermark | None
+
+
+def bound(table: CreateTable) -> CreateTable:
+    """The table with what its clauses say of reading it. Raises SqlError."""
+    clause, reading = table.watermark, None
+    if table.computed or clause is not None:
+        source = table.source if clause is None else clause.of.source
+        reading = bind_reading(source, table.schema, table.computed, clause)
+    return replace(table, reading=reading)
 
 
 def bind_reading(source: Text, schema: Schema, computed: tuple[ComputedColumn, ...], clause: WatermarkClause | None) -> Reading:

@@ -1,18 +1,19 @@
-"""Statements other than queries: DDL, INSERT, SET. Queries are parsed in ``sql.queries``."""
+"""Statements as values, and CREATE TABLE. ``sql.parser`` reads the others, ``sql.queries`` what queries mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
-from forkpoint.sql.tokens import Tokens, statements_of
+from forkpoint.sql.tokens import Tokens
 from forkpoint.sql.types import column_type
 
 if TYPE_CHECKING:
     from forkpoint.sql.reading import Reading
+
+TABLE_NAME = "a table's name"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class WatermarkClause:
 @dataclass(frozen=True)
 class CreateTable:
     """``offsets``: of the options, by name, and of the table's name as ``""``. ``schema``: the columns that are read and written.
-    ``reading``: the columns of the table in queries, if some are computed, or are event time."""
+    ``reading``: the columns of the table in queries, if some are ``computed``, or are event time; bound from these."""
 
     name: str
     schema: tuple[Field, ...]
@@ -54,7 +55,30 @@ class CreateTable:
     if_not_exists: bool
     source: Text
     offsets: dict[str, int]
+    computed: tuple[ComputedColumn, ...] = ()
+    watermark: WatermarkClause | None = None
     reading: Reading | None = None
+    like: Like | None = None
+
+
+LIKE_FEATURES = ("ALL", "CONSTRAINTS", "PARTITIONS", "GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
+
+
+@dataclass(frozen=True)
+class Like:
+    """``features``: INCLUDING, EXCLUDING or OVERWRITING, by what it applies to."""
+
+    table: str
+    features: dict[str, str]
+    at: int
+
+
+@dataclass(frozen=True)
+class CreateTableAs:
+    """CREATE TABLE … AS SELECT: ``table`` has the query's columns, and its key."""
+
+    table: CreateTable
+    query: Query
 
 
 @dataclass(frozen=True)
@@ -94,105 +118,36 @@ class Set:
 
 
 @dataclass(frozen=True)
+class Reset:
+    """``key``: None for all settings."""
+
+    key: str | None
+    at: int
+
+
+@dataclass(frozen=True)
 class Explain:
-    query: Query
+    of: Query | Insert
 
 
-Statement = Query | CreateTable | CreateView | Drop | Insert | Set | Explain
-
-
-def parse(source: Text) -> Iterator[Statement]:
-    """The statements of a script. Raises SqlError, with the position."""
-    for tokens in statements_of(source):
-        tokens.take("EXECUTE", "STATEMENT", "SET")
-        tokens.take("BEGIN")
-        if tokens.take("END") and tokens.done:
-            continue
-        yield _statement(source, tokens)
-
-
-def _statement(source: Text, tokens: Tokens) -> Statement:
-    at = tokens.offset
-    if tokens.take("CREATE"):
-        tokens.take("TEMPORARY")
-        if tokens.take("TABLE"):
-            return _create_table(source, tokens)
-        if tokens.take("VIEW"):
-            return _create_view(source, tokens)
-        raise tokens.unexpected("TABLE or VIEW")
-    if tokens.take("DROP"):
-        tokens.take("TEMPORARY")
-        kind = "VIEW" if tokens.take("VIEW") else "TABLE"
-        if kind == "TABLE":
-            tokens.expect("TABLE")
-        if_exists = tokens.take("IF", "EXISTS")
-        at = tokens.offset
-        name = table_name(tokens)
-        tokens.finish()
-        return Drop(kind, name, if_exists, at)
-    if tokens.take("INSERT"):
-        if tokens.peek("OVERWRITE"):
-            raise source.error(tokens.offset, "INSERT OVERWRITE is not supported yet; use INSERT INTO")
-        tokens.expect("INTO")
-        at = tokens.offset
-        table = table_name(tokens)
-        columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-        return Insert(table, columns, _query(source, tokens), at)
-    if tokens.take("SET"):
-        if tokens.done:
-            return Set(None, None, at)
-        at = tokens.offset
-        key = tokens.text("a setting in single quotes, such as 'pipeline.name'")
-        if tokens.done:
-            return Set(key, None, at)
-        tokens.expect("=")
-        value = tokens.text("its value in single quotes")
-        tokens.finish()
-        return Set(key, value, at)
-    if tokens.take("EXPLAIN"):
-        return Explain(_query(source, tokens))
-    if tokens.peek("SELECT") or tokens.peek("WITH") or tokens.peek("("):
-        return _query(source, tokens)
-    if tokens.peek("ADD"):
-        raise source.error(at, "ADD JAR: forkpoint runs Python; install the connector's package with pip instead")
-    raise tokens.unexpected("a statement: SELECT, INSERT INTO, CREATE, DROP, SET or EXPLAIN")
-
-
-def table_name(tokens: Tokens) -> str:
-    """A table's name, with its catalogue and database if they are given."""
-    parts = [tokens.name("a table's name")]
-    while tokens.take("."):
-        parts.append(tokens.name("a table's name"))
-    return ".".join(parts)
-
-
-def _query(source: Text, tokens: Tokens) -> Query:
+def parse_query(source: Text, tokens: Tokens) -> Query:
     if not (tokens.peek("SELECT") or tokens.peek("WITH") or tokens.peek("(") or tokens.peek("VALUES")):
         raise tokens.unexpected("a query: SELECT")
     start = tokens.rest()
     return Query(source, start, tokens.end)
 
 
-def _create_view(source: Text, tokens: Tokens) -> CreateView:
-    if_not_exists = tokens.take("IF", "NOT", "EXISTS")
-    at = tokens.offset
-    name = table_name(tokens)
-    columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-    tokens.expect("AS")
-    return CreateView(name, columns, _query(source, tokens), if_not_exists, at)
-
-
-def _create_table(source: Text, tokens: Tokens) -> CreateTable:
+def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     offsets = {"": tokens.offset}
-    name = table_name(tokens)
-    tokens.expect("(")
+    name = tokens.path(TABLE_NAME)
+    more = tokens.take("(")
     fields: dict[str, Field] = {}
     computed: dict[str, ComputedColumn] = {}
     watermark: WatermarkClause | None = None
     key: list[str] = []
     key_at = 0
-    while True:
+    while more:
         at = tokens.offset
         if tokens.peek("PRIMARY") or tokens.peek("CONSTRAINT"):
             if tokens.take("CONSTRAINT"):
@@ -203,11 +158,9 @@ def _create_table(source: Text, tokens: Tokens) -> CreateTable:
         elif tokens.take("WATERMARK", "FOR"):
             if watermark is not None:
                 raise source.error(at, "a table has one WATERMARK")
-            column_at, column = tokens.offset, tokens.name("the column that is event time")
-            tokens.expect("AS")
-            watermark = WatermarkClause(column, column_at, _expression(source, tokens))
+            watermark = parse_watermark(source, tokens)
         else:
-            found, is_key = _column(source, tokens, len(fields))
+            found, is_key = parse_column(source, tokens, len(fields))
             if found.name in fields or found.name in computed:
                 raise source.error(at, f"column {found.name!r} is declared twice")
             if isinstance(found, ComputedColumn):
@@ -216,53 +169,80 @@ def _create_table(source: Text, tokens: Tokens) -> CreateTable:
                 fields[found.name] = found
             if is_key:
                 key_at, key = at, [found.name]
-        if not tokens.take(","):
-            break
-    tokens.expect(")")
+        more = tokens.take(",")
+    if fields or key or computed or watermark is not None:
+        tokens.expect(")")
     if tokens.take("COMMENT"):
         tokens.text("a comment in single quotes")
     if tokens.peek("PARTITIONED"):
         raise source.error(tokens.offset, "PARTITIONED BY is not supported yet")
-    options = _options(source, tokens, offsets)
+    options = tokens.options(offsets) if tokens.take("WITH") else {}
+    like = _like(source, tokens) if tokens.take("LIKE") else None
+    query = parse_query(source, tokens) if tokens.take("AS") else None
+    table = CreateTable(
+        name,
+        tuple(fields.values()),
+        tuple(key),
+        options,
+        if_not_exists,
+        source,
+        offsets,
+        tuple(computed.values()),
+        watermark,
+        like=like,
+    )
+    if query is not None:
+        if fields or computed:
+            raise source.error(offsets[""], f"table {name!r} has the columns of its query; leave out others, or INSERT INTO it")
+        return CreateTableAs(table, query)
+    if like is not None:
+        return table
+    if not fields:
+        raise source.error(offsets[""], f"table {name!r} has no columns; give them, or LIKE a table, or AS SELECT …")
+    if not options:
+        raise tokens.unexpected("WITH")
     for column in key:
         if column not in fields:
             raise source.error(key_at, f"the primary key has no column {column!r}; {did_you_mean(column, fields)}")
         fields[column] = Field(column, fields[column].type.with_null(False))
-    tokens.finish()
-    schema, reading = tuple(fields.values()), None
-    if computed or watermark is not None:
-        from forkpoint.sql.reading import bind_reading  # which binds expressions, and so needs this module
+    from forkpoint.sql.reading import bound  # which binds expressions, and so needs this module
 
-        reading = bind_reading(source, schema, tuple(computed.values()), watermark)
-    return CreateTable(name, schema, tuple(key), options, if_not_exists, source, offsets, reading)
+    return bound(replace(table, schema=tuple(fields.values())))
 
 
-def _options(source: Text, tokens: Tokens, offsets: dict[str, int]) -> dict[str, str]:
-    tokens.expect("WITH")
-    tokens.expect("(")
-    options: dict[str, str] = {}
-    while not options or tokens.take(","):
-        at = tokens.offset
-        key = tokens.text("an option in single quotes")
-        if key in options:
-            raise source.error(at, f"option {key!r} is given twice")
-        tokens.expect("=")
-        offsets[key] = tokens.offset
-        options[key] = tokens.text("the option's value in single quotes")
-    tokens.expect(")")
-    return options
+def _like(source: Text, tokens: Tokens) -> Like:
+    at = tokens.offset
+    table = tokens.path(TABLE_NAME)
+    features: dict[str, str] = {}
+    if tokens.take("("):
+        while not tokens.take(")"):
+            how = next((each for each in ("INCLUDING", "EXCLUDING", "OVERWRITING") if tokens.take(each)), None)
+            if how is None:
+                raise tokens.unexpected("INCLUDING, EXCLUDING or OVERWRITING")
+            what = next((each for each in LIKE_FEATURES if tokens.take(each)), None)
+            if what is None or (how == "OVERWRITING" and what in ("ALL", "CONSTRAINTS", "PARTITIONS")):
+                raise tokens.unexpected(f"what {how} is about: {', '.join(LIKE_FEATURES)}")
+            features[what] = how
+            tokens.take(",")
+    return Like(table, features, at)
 
 
-def _expression(source: Text, tokens: Tokens) -> Query:
-    """An expression in a list of columns."""
-    start = tokens.skip_expression()
+def parse_watermark(source: Text, tokens: Tokens) -> WatermarkClause:
+    at, column = tokens.offset, tokens.name("the column that is event time")
+    tokens.expect("AS")
+    return WatermarkClause(column, at, _expression(source, tokens))
+
+
+def _expression(source: Text, tokens: Tokens, *ends: str) -> Query:
+    """An expression in a list of columns, which a comma, a parenthesis or one of these words ends."""
+    start = tokens.skip_expression(*ends)
     return Query(source, start, tokens.end)
 
 
-def _column(source: Text, tokens: Tokens, position: int) -> tuple[Field | ComputedColumn, bool]:
+def parse_column(source: Text, tokens: Tokens, position: int, *ends: str) -> tuple[Field | ComputedColumn, bool]:
     name, at = tokens.name("a column"), tokens.offset
     if tokens.take("AS"):
-        computed = ComputedColumn(name, _expression(source, tokens), position)
+        computed = ComputedColumn(name, _expression(source, tokens, *ends), position)
         if tokens.take("COMMENT"):
             tokens.text("a comment in single quotes")
         return computed, False

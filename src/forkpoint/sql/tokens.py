@@ -114,6 +114,28 @@ class Tokens:
         self.expect(")")
         return found
 
+    def path(self, what: str) -> str:
+        """A name, after those of a catalogue and a database if they are given."""
+        parts = [self.name(what)]
+        while self.take("."):
+            parts.append(self.name(what))
+        return ".".join(parts)
+
+    def options(self, offsets: dict[str, int]) -> dict[str, str]:
+        """``('key' = 'value', …)``. The offsets of the values are added to those given."""
+        self.expect("(")
+        options: dict[str, str] = {}
+        while not options or self.take(","):
+            at = self.offset
+            key = self.text("an option in single quotes")
+            if key in options:
+                raise self.source.error(at, f"option {key!r} is given twice")
+            self.expect("=")
+            offsets[key] = self.offset
+            options[key] = self.text("the option's value in single quotes")
+        self.expect(")")
+        return options
+
     def text(self, what: str) -> str:
         """A text in single quotes."""
         if self.done or self._kind != "STRING":
@@ -133,10 +155,11 @@ class Tokens:
         self._at = len(self._tokens)
         return offset
 
-    def skip_expression(self) -> int:
-        """Read an expression up to a comma, a closing parenthesis or a comment that is not part of it. Returns its offset."""
+    def skip_expression(self, *ends: str) -> int:
+        """Read an expression up to a comma, a closing parenthesis, COMMENT or one of ``ends`` that is not part of it. Returns its
+        offset."""
         offset, start, depth = self.offset, self._at, 0
-        while not self.done and (depth or not (self.peek(",") or self.peek(")") or self.peek("COMMENT"))):
+        while not self.done and (depth or not any(map(self.peek, (",", ")", "COMMENT", *ends)))):
             depth += self.peek("(") - self.peek(")")
             self._at += 1
         if self._at == start:

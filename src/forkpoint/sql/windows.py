@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlglot import exp
 
+from forkpoint.relational import ordered
+from forkpoint.relational.canonical import canonical
 from forkpoint.relational.event_time import rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import Plan, Select, Window, plain_name
+from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_windowed, nodes_of, plain_name
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.syntax import syntax_tree
@@ -31,12 +33,13 @@ _PARAMETERS = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
-_NOT_YET = ("SESSION",)
 _USES = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '2' MINUTES, INTERVAL '10' MINUTES)",
+    "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
 }
 
 
@@ -54,6 +57,7 @@ class WindowCall:
     column: str
     column_at: int
     intervals: Mapping[str, Node]
+    partition: tuple[Token, ...]
 
 
 def window_calls(tokens: Sequence[Token], query: Query) -> tuple[list[Token], dict[str, WindowCall]]:
@@ -73,7 +77,7 @@ class _Calls:
         at = 0
         while at < len(tokens):
             words = [token.text.upper() for token in tokens[at : at + 4]]
-            if len(words) == 4 and words[:2] == ["TABLE", "("] and words[3] == "(" and words[2] in (*_PARAMETERS, *_NOT_YET):
+            if len(words) == 4 and words[:2] == ["TABLE", "("] and words[3] == "(" and words[2] in _PARAMETERS:
                 end = self._closing(tokens, at + 1)
                 kept.append(self._named(tokens[at], words[2], tokens[at + 4 : self._closing(tokens, at + 3)]))
                 at = end
@@ -85,8 +89,6 @@ class _Calls:
     def _named(self, table: Token, function: str, arguments: list[Token]) -> Token:
         from sqlglot.tokenizer_core import Token, TokenType
 
-        if function in _NOT_YET:
-            raise self._error(table, f"{function} windows are not supported yet; there are {', '.join(_PARAMETERS)}")
         call = self._call(table, function, arguments)
         name = f"{function} {len(self.found) + 1}"
         self.found[name] = call
@@ -108,8 +110,18 @@ class _Calls:
         if len(time) != 4 or [time[0].text.upper(), time[1].text, time[3].text] != ["DESCRIPTOR", "(", ")"]:
             raise self._error(time[0], f"the event time is given as DESCRIPTOR(column): {_USES[function]}")
         intervals = {name: self._parsed(given[name]) for name in parameters[2:] if name in given}
-        data, column = self._query(given["DATA"]), time[2]
-        return WindowCall(function, self._at(table), data, column.text, self._at(column), intervals)
+        source, partition = self._partitioned(function, given["DATA"])
+        column = time[2]
+        return WindowCall(function, self._at(table), self._query(source), column.text, self._at(column), intervals, partition)
+
+    def _partitioned(self, function: str, data: list[Token]) -> tuple[list[Token], tuple[Token, ...]]:
+        """The table, and the names of its PARTITION BY."""
+        at = next((at for at, token in enumerate(data) if token.text.upper().startswith("PARTITION")), len(data))
+        if at == len(data) or data[0].text == "(":
+            return data, ()
+        if function != "SESSION":
+            raise self._error(data[at], f"{function} windows are the same for all rows; PARTITION BY is for SESSION")
+        return data[:at], tuple(token for token in data[at + 1 :] if token.text.upper() not in ("BY", "(", ")", ","))
 
     def _query(self, data: list[Token]) -> Node:
         """The query of ``TABLE name`` or a subquery."""
@@ -167,6 +179,9 @@ def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:
     if field is None:
         raise error(f"there is no column {call.column!r}; {did_you_mean(call.column, (each.name for each in data.schema))}")
     lengths = {name: _interval_ms(binder, node) for name, node in call.intervals.items()}
+    if call.function == "SESSION":
+        windows = _windows("SESSION", lengths["GAP"], lengths["GAP"], binder, call.intervals["GAP"])
+        return window_of(data, Column(field.name, field.type), windows, error, _partition(call, data, binder))
     size, step = lengths["SIZE"], next((lengths[name] for name in ("SLIDE", "STEP") if name in lengths), lengths["SIZE"])
     windows = _windows(call.function, size, step, binder, call.intervals["SIZE"])
     every = size if windows.kind == "CUMULATE" else step
@@ -174,7 +189,38 @@ def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:
     return window_of(data, Column(field.name, field.type), windows, error)
 
 
-def window_of(data: Plan, time: Column, windows: Windows, error: Any) -> Window:
+def _partition(call: WindowCall, data: Plan, binder: Binder) -> tuple[Expression, ...]:
+    fields = {field.name: field for field in data.schema}
+    for token in call.partition:
+        if token.text not in fields:
+            raise binder.scope.source.error(
+                binder.offset + token.start, f"there is no column {token.text!r}; {did_you_mean(token.text, fields)}"
+            )
+    return tuple(Column(token.text, fields[token.text].type) for token in call.partition)
+
+
+def check_sessions(plan: Plan, error: Callable[[str], SqlError]) -> None:
+    """Raise the error if rows are in sessions that nobody aggregates by session."""
+    if not any(isinstance(node, Window) and node.windows.kind == "SESSION" for node in nodes_of(plan)):
+        return
+    plan = canonical(plan)
+    aggregated = {id(node.input): node for node in nodes_of(plan) if isinstance(node, Aggregate) and is_windowed(node)}
+    for node in nodes_of(plan):
+        if isinstance(node, Window) and node.windows.kind == "SESSION":
+            of = aggregated.get(id(node))
+            keys = set() if of is None else {str(key.of) for key in of.keys} - set(node.names)
+            if of is None or keys != set(map(str, node.partition)):
+                raise error("SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others")
+            unfit = [call for call in of.calls if call.distinct or call.function in ordered.FUNCTIONS]
+            if unfit:
+                raise error(
+                    f"{unfit[0].function}{' of DISTINCT values' * unfit[0].distinct} in SESSION windows is not supported yet"
+                )
+
+
+def window_of(
+    data: Plan, time: Column, windows: Windows, error: Callable[[str], SqlError], partition: tuple[Expression, ...] = ()
+) -> Window:
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
     if time.name not in rowtimes(data):
         raise error(f"column {plain_name(time.name)!r} is not event time: {why_not_rowtime(data, time.name)}")
@@ -186,7 +232,7 @@ def window_of(data: Plan, time: Column, windows: Windows, error: Any) -> Window:
     taken = [field.name for field in data.schema if field.name in WINDOW_NAMES]
     if taken:
         raise error(f"the table has a column {taken[0]!r}, as windows do; give it another name in a subquery")
-    return Window(data, time, windows)
+    return Window(data, time, windows, partition=partition)
 
 
 def _windows(kind: Any, size: int, step: int, binder: Binder, node: Node) -> Windows:
@@ -215,10 +261,11 @@ def grouped_window(tree: Node, below: Plan, binder: Binder) -> tuple[Plan, Mappi
     if not found:
         return below, {}
     call, function = found[0], _name(found[0])
-    if len(found) > 1 or function == "SESSION":
-        problem = "a query has one window" if len(found) > 1 else "SESSION windows are not supported yet"
-        raise binder.error(found[-1], problem)
-    plan = window_of(below, *_arguments(call, function, binder), lambda problem: binder.error(call, problem))
+    if len(found) > 1:
+        raise binder.error(found[-1], "a query has one window")
+    time, windows = _arguments(call, function, binder)
+    partition = tuple(binder.bind(node) for node in group.expressions if node is not call) if function == "SESSION" else ()
+    plan = window_of(below, time, windows, lambda problem: binder.error(call, problem), partition)
     columns = {f"{function}_{role}": field for role, field in zip(("START", "END", "ROWTIME"), plan.added, strict=True)}
     named = {name: _renamed(call, name) for name in columns}
     used = {node.sql() for node in tree.find_all(exp.Anonymous)}
@@ -230,7 +277,7 @@ def grouped_window(tree: Node, below: Plan, binder: Binder) -> tuple[Plan, Mappi
 
 def _arguments(call: Node, function: str, binder: Binder) -> tuple[Column, Windows]:
     time, *intervals = call.expressions
-    count = 1 if function == "TUMBLE" else 2
+    count = 2 if function == "HOP" else 1
     if not isinstance(time, exp.Column) or len(intervals) != count:
         raise binder.error(call, f"{function} in GROUP BY takes the event time and {count} interval{'s' * (count - 1)}")
     column = binder.bind(time)

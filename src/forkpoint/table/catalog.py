@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
+from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
-from forkpoint.sql.statements import CreateTable, Drop
+from forkpoint.sql.statements import CreateTable, CreateView
 
 if TYPE_CHECKING:
     from forkpoint.sql.reading import Reading
 
-_DEFAULT = ("default_catalog", "default_database")
-
-
-def plain_name(name: str) -> str:
-    """A table's name without the default catalogue and database."""
-    parts = name.split(".")
-    for prefix in (_DEFAULT, _DEFAULT[1:]):
-        if len(parts) == len(prefix) + 1 and tuple(parts[:-1]) == prefix:
-            return parts[-1]
-    return name
+Space = tuple[str, str]
+"""A catalogue and a database of it."""
+_DEFAULT: Space = ("default_catalog", "default_database")
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class StreamTable:
     reading: Reading | None = None
 
 
-def _read(name: str, table: CreateTable | StreamTable) -> Plan:
+def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
     if table.reading is None:
         return Scan(name, table.schema)
@@ -44,30 +39,122 @@ def _read(name: str, table: CreateTable | StreamTable) -> Plan:
     return Select(Scan(name, table.schema, None if watermark is None else watermark.time), None, table.reading.columns)
 
 
+@dataclass(frozen=True)
+class View:
+    """``space``: where its query looks for tables."""
+
+    statement: CreateView
+    space: Space
+
+
 @dataclass
 class Catalog:
+    """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is."""
+
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
-    views: dict[str, Plan] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
+    current: Space = _DEFAULT
+
+    @property
+    def _all(self) -> Mapping[str, Any]:
+        return {**self.tables, **self.streams, **self.views}
 
     def names(self) -> list[str]:
-        return sorted({*self.tables, *self.streams, *self.views})
+        """The paths of all tables and views."""
+        return sorted(self._all)
 
-    def find(self, name: str) -> Plan | None:
-        """The plan that reads a table or view."""
-        name = plain_name(name)
-        table = self.tables.get(name) or self.streams.get(name)
-        return self.views.get(name) if table is None else _read(name, table)
+    def path(self, name: str, space: Space | None = None) -> str:
+        """The path for a name as it is written, in ``space``, by default the current one."""
+        parts = name.split(".")
+        parts = [*(space or self.current)[: max(0, 3 - len(parts))], *parts]
+        for size, default in ((2, _DEFAULT), (1, _DEFAULT[:1])):
+            if tuple(parts[:size]) == default:
+                return ".".join(parts[size:])
+        return ".".join(parts)
 
-    def has(self, name: str) -> bool:
-        return plain_name(name) in self.names()
+    def has(self, path: str) -> bool:
+        return path in self._all
 
-    def drop(self, statement: Drop) -> str | None:
-        """Remove a table or view; returns what is wrong with that, if anything."""
-        name = plain_name(statement.name)
-        found: dict[str, Any] = self.tables
-        if statement.kind == "VIEW":
-            found = self.streams if name in self.streams else self.views
-        if found.pop(name, None) is not None or statement.if_exists:
-            return None
-        return f"there is no {statement.kind.lower()} {name!r}; {did_you_mean(name, found)}"
+    def missing_space(self, path: str) -> str | None:
+        """What is wrong with the database of a path, if anything."""
+        parts = path.split(".")
+        catalog, database = [*_DEFAULT[: max(0, 3 - len(parts))], *parts][:2]
+        if catalog not in self.databases:
+            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.databases)}"
+        if database not in self.databases[catalog] or len(parts) > 3:
+            return f"there is no database {database!r}; {did_you_mean(database, self.databases[catalog])}"
+        return None
+
+    def space(self, name: str) -> Space:
+        """The catalogue and database of a database's name."""
+        first, _, second = name.rpartition(".")
+        return first or self.current[0], second
+
+    def change_spaces(self, statement: Use | CreateSpace | DropSpace) -> str | None:
+        """USE, CREATE or DROP a catalogue or database; returns what is wrong with that, if anything."""
+        if statement.what == "CATALOG":
+            return self._change_catalogs(statement)
+        catalog, name = self.space(statement.name)
+        if catalog not in self.databases:
+            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.databases)}"
+        return self._change_databases(statement, catalog, name)
+
+    def _change_catalogs(self, statement: Use | CreateSpace | DropSpace) -> str | None:
+        name, exists = statement.name, statement.name in self.databases
+        match statement:
+            case CreateSpace(first=first):
+                if exists and not statement.if_not_exists:
+                    return f"there already is a catalogue {name!r}"
+                self.databases.setdefault(name, [first])
+            case _ if not exists:
+                ignored = isinstance(statement, DropSpace) and statement.if_exists
+                return None if ignored else f"there is no catalogue {name!r}; {did_you_mean(name, self.databases)}"
+            case Use():
+                self.current = name, self.databases[name][0]
+            case DropSpace():
+                if name in (self.current[0], _DEFAULT[0]):
+                    return f"catalogue {name!r} is in use"
+                for database in self.databases.pop(name):
+                    self._drop_tables((name, database))
+        return None
+
+    def _change_databases(self, statement: Use | CreateSpace | DropSpace, catalog: str, name: str) -> str | None:
+        known, space = self.databases[catalog], (catalog, name)
+        match statement:
+            case CreateSpace():
+                if name in known and not statement.if_not_exists:
+                    return f"there already is a database {name!r}"
+                if name not in known:
+                    known.append(name)
+            case _ if name not in known:
+                ignored = isinstance(statement, DropSpace) and statement.if_exists
+                return None if ignored else f"there is no database {name!r}; {did_you_mean(name, known)}"
+            case Use():
+                self.current = space
+            case DropSpace(cascade=cascade):
+                if space in (self.current, _DEFAULT):
+                    return f"database {name!r} is in use"
+                if self.tables_of(space) and not cascade:
+                    return (
+                        f"database {name!r} has tables ({', '.join(self.tables_of(space))}); DROP DATABASE … CASCADE drops them"
+                    )
+                known.remove(name)
+                self._drop_tables(space)
+        return None
+
+    def _drop_tables(self, space: Space) -> None:
+        for name in self.tables_of(space):
+            for kind in ("TABLE", "VIEW"):
+                self.drop(kind, self.path(name, space))
+
+    def tables_of(self, space: Space) -> list[str]:
+        """The names of the tables and views of a database."""
+        found = {path: path.rpartition(".")[2] for path in self._all}
+        return sorted(name for path, name in found.items() if self.path(name, space) == path)
+
+    def drop(self, kind: str, path: str) -> bool:
+        """Remove a TABLE or VIEW; returns whether there was one."""
+        kinds: list[dict[str, Any]] = [self.tables] if kind == "TABLE" else [self.streams, self.views]
+        return any(found.pop(path, None) is not None for found in kinds)

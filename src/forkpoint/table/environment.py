@@ -9,11 +9,13 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import GraphError
 from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text
-from forkpoint.sql.statements import CreateTable, CreateView, Drop, Explain, Insert, Query, Set, Statement, parse
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import CreateTableAs, Insert, Query
 from forkpoint.table.explanation import explained
 from forkpoint.table.results import TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
 
 
 class StreamTableEnvironment:
@@ -29,23 +31,21 @@ class StreamTableEnvironment:
         return StreamTableEnvironment(env)
 
     def execute_sql(self, stmt: str) -> TableResult:
-        """Execute one statement. INSERT starts a job in the background; a query runs when its result is collected or printed.
+        """Execute one statement, or a statement set. INSERT starts a job in the background; a query runs when its result is
+        collected or printed; SHOW, DESCRIBE, SET and EXPLAIN have rows.
 
         SqlError, a ConfigError, for a statement that is not valid.
         """
-        statements = list(parse(Text(stmt)))
-        if len(statements) != 1:
-            raise GraphError(f"execute_sql() takes one statement, not {len(statements)}; use create_statement_set() for several")
-        session, statement = self._session, statements[0]
-        if isinstance(statement, Query):
-            return Table(session, session.plan(statement)).execute()
-        if isinstance(statement, Explain):
-            print(explained(session.plan(statement.query)))
-            return TableResult()
-        execute(session, statement, Text(stmt))
-        if not isinstance(statement, Insert):
-            return TableResult()
-        return self._started()
+        session, source = self._session, Text(stmt)
+        statements = list(parse(source))
+        if len(statements) != 1 and not (statements and all(isinstance(each, Insert) for each in statements)):
+            raise GraphError(f"execute_sql() takes one statement, not {len(statements)}; call it for each")
+        if isinstance(statements[0], Query):
+            return Table(session, session.plan(statements[0])).execute()
+        answers = [execute(session, each, source) for each in statements]
+        if isinstance(statements[0], Insert | CreateTableAs) and session.inserted:
+            return self._started()
+        return TableResult(answer=answers[0])
 
     def create_temporary_view(self, view_path: str, data_stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Give a stream a name in SQL: a table of added rows, with the fields of the stream's type as columns.
@@ -107,20 +107,3 @@ class StatementSet:
     def execute(self) -> TableResult:
         """Start the job."""
         return self._t_env._started()
-
-
-def execute(session: Session, statement: Statement, source: Text) -> None:
-    """Execute a statement that is not a query. The operators of an INSERT are added to the session's job."""
-    match statement:
-        case CreateTable():
-            session.create_table(statement)
-        case CreateView():
-            session.create_view(statement)
-        case Drop():
-            session.drop(statement, source)
-        case Insert():
-            session.insert(statement)
-        case Set(key=key, value=value, at=at):
-            if key is None or value is None:
-                raise source.error(at, "SET needs a setting and its value: SET 'pipeline.name' = 'totals'")
-            session.set(statement)

@@ -20,9 +20,9 @@ from forkpoint.relational.plan import (
 )
 
 
-def explained(plan: Plan) -> str:
+def explained(plan: Plan, depth: int = 0) -> str:
     """The plan, inputs below, with its changes and state."""
-    return "\n".join(_lines(plan, 0))
+    return "\n".join(_lines(plan, depth))
 
 
 def _lines(plan: Plan, depth: int) -> Iterator[str]:
@@ -54,5 +54,6 @@ def _described(node: Plan) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
-        case Window(time=time, windows=windows):
-            return f"Window {windows} of {time}"
+        case Window(time=time, windows=windows, partition=partition):
+            by = f" by {', '.join(map(str, partition))}" if partition else ""
+            return f"Window {windows} of {time}{by}"

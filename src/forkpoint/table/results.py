@@ -9,14 +9,21 @@ from forkpoint.api.results import JobClient
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.relational.types import Schema
+from forkpoint.table.answers import Answer, tableau
 from forkpoint.types import Row, RowKind
 
 
 class TableResult:
-    """What ``execute_sql`` returns: the changes of a query's result, a started job, or nothing."""
+    """What ``execute_sql`` returns: the changes of a query's result, the rows of a statement, a started job, or nothing."""
 
-    def __init__(self, schema: Schema = (), stream: DataStream[Any] | None = None, client: JobClient | None = None) -> None:
-        self._schema, self._stream, self._client = schema, stream, client
+    def __init__(
+        self,
+        schema: Schema = (),
+        stream: DataStream[Any] | None = None,
+        client: JobClient | None = None,
+        answer: Answer | None = None,
+    ) -> None:
+        self._schema, self._stream, self._client, self._answer = schema, stream, client, answer
 
     def get_job_client(self) -> JobClient | None:
         """The job of an INSERT; None for other statements."""
@@ -28,7 +35,9 @@ class TableResult:
             self._client.get_job_execution_result().result(None if timeout_ms is None else timeout_ms / 1000)
 
     def collect(self) -> Iterator[Row]:
-        """Run the query, and yield the changes of its result: each row has a kind."""
+        """The rows: of a query, which runs, the changes of its result. Each row has a kind."""
+        if self._answer is not None:
+            yield from (Row.of(self._answer.columns, row, RowKind.INSERT) for row in self._answer.rows)
         if self._stream is None:
             return
         names = tuple(field.name for field in self._schema)
@@ -41,7 +50,11 @@ class TableResult:
                 yield Row.of(names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)
 
     def print(self) -> None:
-        """Run the query, and print the changes of its result as a table, as they come."""
+        """Print the rows as a table: of a query, which runs, the changes of its result as they come."""
+        if self._answer is not None:
+            lines = tableau(self._answer.columns, self._answer.rows)
+            print("\n".join([str(self._answer.rows[0][0])] if self._answer.is_text else lines))
+            return
         if self._stream is None:
             print("OK")
             return

@@ -18,9 +18,12 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
+from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
-from forkpoint.sql.statements import CreateTable, CreateView, Drop, Insert, Query, Set
-from forkpoint.table.catalog import Catalog, StreamTable, plain_name
+from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
+from forkpoint.table.alterations import altered, like, with_key
+from forkpoint.table.answers import Described
+from forkpoint.table.catalog import Catalog, Space, StreamTable, View, read
 from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
 from forkpoint.table.schema import Schema, reading_of
 from forkpoint.table.streams import table_of
@@ -35,9 +38,17 @@ class Session:
     catalog: Catalog = field(default_factory=Catalog)
     name: str | None = None
     inserted: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._initial = self.env.options, self.name
+
+    def on(self, env: StreamExecutionEnvironment) -> Session:
+        """The same tables and settings, for a job of another environment."""
+        return replace(self, env=env, inserted=0, _sources={}, _names=set())
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
@@ -48,74 +59,178 @@ class Session:
     # -- statements
 
     def create_table(self, statement: CreateTable) -> None:
-        self._check_free(
-            statement.name, statement.if_not_exists, lambda problem: statement.source.error(statement.offsets[""], problem)
-        )
-        connector_of(statement)
-        self.catalog.tables.setdefault(plain_name(statement.name), statement)
+        source, at = statement.source, statement.offsets[""]
+        path = self.catalog.path(statement.name)
+        if self._is_free(path, statement.if_not_exists, lambda problem: source.error(at, problem)):
+            if statement.like is not None:
+                statement = like(statement, self._table(statement.like.table, statement.like.at, source))
+            connector_of(statement)
+            self.catalog.tables[path] = statement
+
+    def create_table_as(self, statement: CreateTableAs) -> None:
+        """Create a table with a query's columns, and add the operators that write the result into it."""
+        table, query = statement.table, statement.query
+        if table.if_not_exists and self.catalog.has(self.catalog.path(table.name)):
+            return
+        self.create_table(with_key(replace(table, schema=self.plan(query).schema), table.primary_key))
+        try:
+            self.insert(Insert(table.name, (), query, table.offsets[""]))
+        except ConfigError:
+            del self.catalog.tables[self.catalog.path(table.name)]
+            raise
+
+    def alter_table(self, statement: AlterTable) -> None:
+        if statement.if_exists and self.catalog.path(statement.name) not in self.catalog.tables:
+            return
+        table = self._table(statement.name, statement.at, statement.source)
+        path = self.catalog.path(statement.name)
+        match statement.change:
+            case Rename(column=None, to=to):
+                self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
+            case _:
+                changed = altered(table, statement)
+                connector_of(changed)
+                self.catalog.tables[path] = changed
 
     def create_view(self, statement: CreateView) -> None:
         source = statement.query.source
-        self._check_free(statement.name, statement.if_not_exists, lambda problem: source.error(statement.at, problem))
-        plan = self.plan(statement.query)
-        if statement.columns:
-            if len(statement.columns) != len(plan.schema):
-                raise source.error(
-                    statement.at,
-                    f"view {statement.name!r} names {len(statement.columns)} columns, its query has {len(plan.schema)}",
-                )
-            pairs = zip(statement.columns, plan.schema, strict=True)
-            plan = Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
-        self.catalog.views.setdefault(plain_name(statement.name), plan)
+        path = self.catalog.path(statement.name)
+        if self._is_free(path, statement.if_not_exists, lambda problem: source.error(statement.at, problem)):
+            self._add_view(path, View(statement, self.catalog.current))
+
+    def alter_view(self, statement: AlterView) -> None:
+        path = self.catalog.path(statement.name)
+        view = self.catalog.views.get(path)
+        if view is None:
+            raise statement.source.error(
+                statement.at, f"there is no view {statement.name!r}; {did_you_mean(statement.name, self.catalog.views)}"
+            )
+        match statement.change:
+            case Rename(to=to):
+                self._rename(self.catalog.views, path, to, lambda problem: statement.source.error(statement.at, problem))
+            case query:
+                self._add_view(path, View(CreateView(statement.name, (), query, False, statement.at), self.catalog.current))
+
+    def _add_view(self, path: str, view: View) -> None:
+        self._plan_of_view(path, view, ())  # finds mistakes
+        self.catalog.views[path] = view
+
+    def _rename(self, kind: dict[str, Any], path: str, to: str, error: Callable[[str], ConfigError]) -> None:
+        space = path.rpartition(".")[0]
+        new = self.catalog.path(to) if "." in to or not space else f"{space}.{to}"
+        self._is_free(new, False, error)
+        kind[new] = kind.pop(path)
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
         edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
         fields, edges = table_of(name, stream.get_type(), edges)
-        self._check_free(name, False, lambda problem: ConfigError(problem))
+        path = self.catalog.path(name)
+        self._is_free(path, False, ConfigError)
         reading = None if schema is None else reading_of(schema, fields)
-        self.catalog.streams[plain_name(name)] = StreamTable(fields, edges, reading)
+        self.catalog.streams[path] = StreamTable(fields, edges, reading)
 
-    def _check_free(self, name: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> None:
-        if self.catalog.has(name) and not if_not_exists:
-            raise error(f"there already is a table or view {plain_name(name)!r}; drop it first, or use IF NOT EXISTS")
+    def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
+        """Whether a table or view may be created there; False if there is one already, and that is no error."""
+        problem = self.catalog.missing_space(path)
+        if problem is not None:
+            raise error(problem)
+        if self.catalog.has(path) and not if_not_exists:
+            raise error(f"there already is a table or view {path!r}; drop it first, or use IF NOT EXISTS")
+        return not self.catalog.has(path)
 
     def drop(self, statement: Drop, source: Text) -> None:
-        problem = self.catalog.drop(statement)
-        if problem is not None:
+        path = self.catalog.path(statement.name)
+        if not self.catalog.drop(statement.kind, path) and not statement.if_exists:
+            known = self.catalog.tables if statement.kind == "TABLE" else {**self.catalog.streams, **self.catalog.views}
+            problem = f"there is no {statement.kind.lower()} {path!r}; {did_you_mean(path, known)}"
             raise source.error(statement.at, problem)
 
-    def set(self, statement: Set) -> None:
+    def set(self, key: str, value: str) -> None:
         """Change an option of the job, by Flink's keys. Raises ConfigError."""
-        assert statement.key is not None
-        if statement.key == "pipeline.name":
-            self.name = statement.value
-            return
-        if statement.key == IDLE_TIMEOUT:
-            self.idle_timeout_ms = parse_duration_ms(statement.key, statement.value) or None
-            return
-        self.env.configure({statement.key: statement.value})
+        if key == "pipeline.name":
+            self.name = value
+        elif key == IDLE_TIMEOUT:
+            self.idle_timeout_ms = parse_duration_ms(key, value) or None
+        else:
+            self.env.configure({key: value})
+        self.settings[key] = value
+
+    def reset(self, key: str | None) -> None:
+        """Undo SET, for one option or for all."""
+        kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
+        self.env.options, self.name = self._initial
+        self.idle_timeout_ms = None
+        self.settings.clear()
+        for name, value in kept.items():
+            self.set(name, value)
 
     # -- queries
 
     def plan(self, query: Query) -> Plan:
+        """The plan of a query. Raises SqlError."""
+        return self._plan(query, None, ())
+
+    def _plan(self, query: Query, space: Space | None, within: tuple[str, ...]) -> Plan:
+        """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.queries import bind_query  # loads sqlglot
 
-        return bind_query(query, self.catalog.find, self.catalog.names)
+        def find(name: str) -> Plan | None:
+            path = self.catalog.path(name, space)
+            if path in within:
+                raise query.source.error(query.start, f"view {path!r} would read itself")
+            view = self.catalog.views.get(path)
+            if view is not None:
+                return self._plan_of_view(path, view, within)
+            table = self.catalog.tables.get(path) or self.catalog.streams.get(path)
+            return None if table is None else read(path, table)
+
+        return bind_query(query, find, self.catalog.names)
+
+    def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
+        statement = view.statement
+        plan = self._plan(statement.query, view.space, (*within, path))
+        if not statement.columns:
+            return plan
+        if len(statement.columns) != len(plan.schema):
+            problem = f"view {path!r} names {len(statement.columns)} columns, its query has {len(plan.schema)}"
+            raise statement.query.source.error(statement.at, problem)
+        pairs = zip(statement.columns, plan.schema, strict=True)
+        return Select(plan, None, tuple(Item(name, Column(column.name, column.type)) for name, column in pairs))
+
+    def described(self, name: str, at: int, source: Text) -> Described:
+        """A table or view as queries see it. Raises SqlError if there is none."""
+        path = self.catalog.path(name)
+        view = self.catalog.views.get(path)
+        if view is not None:
+            return Described(self._plan_of_view(path, view, ()).schema)
+        stream = self.catalog.streams.get(path)
+        if stream is not None:
+            return Described(read(path, stream).schema)
+        table = self._table(name, at, source)
+        return Described(read(path, table).schema, table)
+
+    def _table(self, name: str, at: int, source: Text) -> CreateTable:
+        path = self.catalog.path(name)
+        table = self.catalog.tables.get(path)
+        if table is None:
+            raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
+        return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
         edges = Translator(self._source, free_name(name, self._names)).translate(plan)
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
+    def plan_of_insert(self, statement: Insert) -> tuple[CreateTable, Plan]:
+        """The table that an INSERT writes, and what it writes. Raises SqlError."""
+        table = self._table(statement.table, statement.at, statement.query.source)
+        return table, _fitted(self.plan(statement.query), table, statement)
+
     def insert(self, statement: Insert) -> None:
         """Add the operators that write a query's result into a table."""
-        source, name = statement.query.source, plain_name(statement.table)
-        table = self.catalog.tables.get(name)
-        if table is None:
-            suggestion = did_you_mean(name, self.catalog.tables)
-            raise source.error(statement.at, f"there is no table {name!r}; {suggestion}")
-        plan = _fitted(self.plan(statement.query), table, statement)
+        source, name = statement.query.source, self.catalog.path(statement.table)
+        table, plan = self.plan_of_insert(statement)
         connector, sink = connector_of(table), sink_of(table)
         updating = is_updating(plan)
         if updating and connector.takes == "added":

@@ -91,6 +91,16 @@ class Groups:
         return np.asarray(self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0)
 
 
+def view_of(definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
+    """The groups that a query shows, and their columns."""
+    present = np.flatnonzero(groups.exist)
+    indices = pa.array(present)
+    parts = parts_of_keys(groups.keys.take(indices), len(definition.aggregate.keys))
+    named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
+    shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
+    return present if shown is None else present[shown], columns
+
+
 @dataclass(frozen=True)
 class Update:
     """The groups with rows in an epoch, before and after it, and the last row of each. ``unused``: accumulators that only the old
@@ -146,7 +156,7 @@ class GroupOperator(KeyedOperator):
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
                 after[name] = accumulated(accumulator, values, weights, starts, before)
-        unused = {name: _filled(saved.column(name)) for name in saved.schema.names if name not in after}
+        unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
         before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
         return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
 
@@ -154,15 +164,6 @@ class GroupOperator(KeyedOperator):
         """Save the groups that are kept, and clear the others."""
         self._columns.write({**update.after.state, **update.unused}, kept)
         self._columns.clear(~kept)
-
-    def _view(self, definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
-        """The groups that a view shows, and their columns."""
-        present = np.flatnonzero(groups.exist)
-        indices = pa.array(present)
-        parts = parts_of_keys(groups.keys.take(indices), len(definition.aggregate.keys))
-        named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
-        shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
-        return present if shown is None else present[shown], columns
 
 
 class GroupAggregate(GroupOperator):
@@ -187,7 +188,7 @@ class GroupAggregate(GroupOperator):
 
     def _difference(self, update: Update, before: GroupDefinition) -> Changes:
         """The changes of the groups with rows, and the row at whose coordinates each is emitted."""
-        old, new = self._view(before, update.before), self._view(self._definition, update.after)
+        old, new = view_of(before, update.before), view_of(self._definition, update.after)
         changes, groups = self._changes(old, new, len(update.last))
         return changes, update.last[groups]
 
@@ -222,7 +223,7 @@ class GroupAggregate(GroupOperator):
             encoded = map(self._backend.key_type.encode, self._backend.key_type.from_arrow(groups.keys))
             keep = pa.array([key not in known for key in encoded])
             groups = Groups(groups.keys.filter(keep), {name: column.filter(keep) for name, column in groups.state.items()})
-        changes, _ = self._changes(self._view(before, groups), self._view(self._definition, groups), len(groups.keys))
+        changes, _ = self._changes(view_of(before, groups), view_of(self._definition, groups), len(groups.keys))
         return [(changes, None)]
 
     def _stored(self) -> Groups | None:
@@ -264,7 +265,7 @@ class GroupAggregate(GroupOperator):
         return log
 
 
-def _filled(column: pa.Array) -> pa.Array:
+def filled(column: pa.Array) -> pa.Array:
     """An accumulator that only the old query needs: it must have a value, which nothing reads."""
     numbers = pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type)
     return column.fill_null(0) if numbers and not pa.types.is_temporal(column.type) else column

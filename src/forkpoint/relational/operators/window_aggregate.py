@@ -22,6 +22,7 @@ from forkpoint.relational.operators.group_aggregate import (
     GroupOperator,
     Groups,
     Update,
+    view_of,
 )
 from forkpoint.relational.operators.windows import LAST
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
@@ -34,6 +35,7 @@ from forkpoint.runtime.operators.instances import ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import in_groups, timer_range
+from forkpoint.types import TypeInformation
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,12 @@ class WindowAggregate(GroupOperator):
         update = self._update(table) if table is not None and table.num_rows else None
         fired = [] if update is None else self._add(update, epoch)
         fired += self._due(None if update is None else update.keys, epoch)
-        return Outputs(self._results(fired), late_records_dropped=late)
+        of, groups = self._backend.key_type, self._backend.max_parallelism
+        return Outputs(results_of_windows(self._definition, fired, self._rank, self._type, of, groups), late_records_dropped=late)
 
     def _add(self, update: Update, epoch: Epoch) -> list[Groups]:
         """Save the groups with rows, except those whose windows end in this epoch, which are returned."""
-        times = self._ends(update.keys.column) - 1
+        times = _ends(self._definition, update.keys.column) - 1
         ended = times <= epoch.window.end
         begun = np.flatnonzero(~ended & ~update.before.exist)
         names = update.keys.timers(self._timers, times[begun], begun, pa.repeat(pa.scalar(b""), len(begun)))
@@ -89,13 +92,8 @@ class WindowAggregate(GroupOperator):
 
     def _due(self, updated: KeySet | None, epoch: Epoch) -> list[Groups]:
         """Remove the timers of windows that end in this epoch, and the groups without rows in it, which are returned."""
-        window, backend = epoch.window, self._backend
-        if window.end <= window.before:
-            return []
-        due: list[bytes] = []
-        ranges = in_groups(range(*backend.groups), timer_range(0, self._timers, to_flink_ms(window.end)))
-        for start, stop in backend.store.occupied(ranges):
-            due += [name for name, _ in backend.store.scan(start, stop)]
+        backend = self._backend
+        due = due_timers(backend, epoch)
         self._log.delete(due)
         keys = read_timers(due)[1]
         if updated is not None and due:
@@ -104,40 +102,58 @@ class WindowAggregate(GroupOperator):
             keys = [key for key, other in zip(keys, others, strict=True) if other]
         if not due:
             return []
-        names = _state_keys(due, backend.sid(STATE_NAME))
+        names = state_keys(due, backend.sid(STATE_NAME))
         self._log.delete(names)
         for name, multiset in self._multisets.items():
-            multiset.remove(_state_keys(due, backend.sid(name)))
+            multiset.remove(state_keys(due, backend.sid(name)))
             multiset.collect(self._log)
         values = [value for value in backend.store.get_many(names) if value is not None]
         assert len(values) == len(names)
         columns = dict(zip(self._columns.type.arrow_schema.names, self._columns.decoded(values), strict=True))
         return [Groups(decode_keys(keys, backend.key_type), columns)]
 
-    def _results(self, fired: list[Groups]) -> Batch:
-        """The rows of ended windows, each at the last moment of its window."""
-        assert self._type is not None
-        if not fired:
-            return empty_batch(self._type)
-        names = [accumulator.name for accumulator in self._definition.accumulators]
-        keys = pa.concat_arrays([groups.keys for groups in fired])
-        state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
-        shown, columns = self._view(self._definition, Groups(keys, state))
-        keys = keys.take(pa.array(shown))
-        times = self._ends(keys) - 1
-
-        def coordinates() -> Coordinates:
-            key_set = KeySet(keys, self._backend.key_type, self._backend.max_parallelism)
-            return timer_positions(times), self._rank, key_set.tie_breakers, times
-
-        table = pa.RecordBatch.from_arrays(columns.columns, schema=self._type.arrow_schema)
-        return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)
-
-    def _ends(self, keys: pa.StructArray) -> Longs:
-        return column_ms(keys.field(self._definition.key_names.index(self._end)))
-
     def changes(self) -> ChangeLog:
         return self._log
+
+
+def due_timers(backend: KeyedBackend, epoch: Epoch) -> list[bytes]:
+    """The store keys of the timers of windows that end in this epoch."""
+    found: list[bytes] = []
+    if epoch.window.end > epoch.window.before:
+        until = timer_range(0, backend.sid(EVENT_TIMERS), to_flink_ms(epoch.window.end))
+        for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
+            found += [name for name, _ in backend.store.scan(start, stop)]
+    return found
+
+
+def results_of_windows(
+    definition: GroupDefinition,
+    fired: list[Groups],
+    rank: int,
+    type: TypeInformation | None,
+    key_type: TypeInformation,
+    max_parallelism: int,
+) -> Batch:
+    """The rows of ended windows, each at the last moment of its window."""
+    assert type is not None
+    if not fired:
+        return empty_batch(type)
+    names = [accumulator.name for accumulator in definition.accumulators]
+    keys = pa.concat_arrays([groups.keys for groups in fired])
+    state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
+    shown, columns = view_of(definition, Groups(keys, state))
+    keys = keys.take(pa.array(shown))
+    times = _ends(definition, keys) - 1
+
+    def coordinates() -> Coordinates:
+        return timer_positions(times), rank, KeySet(keys, key_type, max_parallelism).tie_breakers, times
+
+    table = pa.RecordBatch.from_arrays(columns.columns, schema=type.arrow_schema)
+    return DerivedBatch(table.num_rows, coordinates, table=table, type=type)
+
+
+def _ends(definition: GroupDefinition, keys: pa.StructArray) -> Longs:
+    return column_ms(keys.field(definition.key_names.index(definition.window_keys["end"])))
 
 
 def _late(table: pa.RecordBatch, in_time: Bools) -> int:
@@ -147,6 +163,6 @@ def _late(table: pa.RecordBatch, in_time: Bools) -> int:
     return int(np.count_nonzero(late))
 
 
-def _state_keys(timers: list[bytes], sid: int) -> list[bytes]:
+def state_keys(timers: list[bytes], sid: int) -> list[bytes]:
     """The store keys of a state for the keys of timers (see state/keys.py for the layout)."""
     return [name[:2] + sid.to_bytes(4, "big") + name[14:] for name in timers]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer
@@ -19,6 +17,7 @@ from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.relational.changes import row_type, weights_of, without_weights
 from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, serialization
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import Row, TypeInformation
@@ -90,19 +89,6 @@ def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]
     options.ignore(*_OF_SOURCES)
     prefix = options.get("sink.transactional-id-prefix")
     return (builder if prefix is None else builder.set_transactional_id_prefix(prefix)).build()
-
-
-@dataclass
-class Columns:
-    """Columns as a batch for a format."""
-
-    table: pa.RecordBatch
-    type: TypeInformation[Any]
-    timestamps: npt.NDArray[np.int64] | None = None
-
-    @cached_property
-    def values(self) -> list[Any]:
-        return self.type.from_columns(self.table.columns)
 
 
 @dataclass(frozen=True)

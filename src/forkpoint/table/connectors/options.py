@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
-from forkpoint.sql.errors import SqlError, did_you_mean
+from forkpoint.sql.errors import ENVIRONMENT, SqlError, did_you_mean
 from forkpoint.sql.statements import CreateTable
 
 TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
 
 class TableOptions:
-    """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values."""
+    """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values.
+    ``${env:NAME}`` in a value is the environment variable of the driver."""
 
     def __init__(self, table: CreateTable) -> None:
         self.table = table
@@ -20,7 +22,16 @@ class TableOptions:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         self._known.add(name)
-        return self._options.get(name, default)
+        return self._resolved(name) if name in self._options else default
+
+    def _resolved(self, name: str) -> str:
+        return ENVIRONMENT.sub(lambda found: self._variable(name, found[1]), self._options[name])
+
+    def _variable(self, name: str, variable: str) -> str:
+        value = os.environ.get(variable)
+        if value is None:
+            raise self.error(name, f"option {name!r} refers to the environment variable {variable}, which is not set")
+        return value
 
     def required(self, *names: str) -> str:
         """The value of an option, which may have several names."""
@@ -33,7 +44,7 @@ class TableOptions:
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         value = self.get(name, default) or default
         if value not in choices:
-            raise self.error(name, f"option {name!r} is {value!r}; use {' or '.join(map(repr, choices))}")
+            raise self.error(name, f"option {name!r} is {self._options[name]!r}; use {' or '.join(map(repr, choices))}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -44,18 +55,24 @@ class TableOptions:
         if value is None:
             return default
         if not value.isdigit():
-            raise self.error(name, f"option {name!r} is {value!r}; give a whole number")
+            raise self.error(name, f"option {name!r} is {self._options[name]!r}; give a whole number")
         return int(value)
 
     def prefixed(self, prefix: str) -> dict[str, str]:
         """The options that begin with a prefix, without it."""
-        found = {name: value for name, value in self._options.items() if name.startswith(prefix)}
+        found = [name for name in self._options if name.startswith(prefix)]
         self._known.update(found)
-        return {name.removeprefix(prefix): value for name, value in found.items()}
+        return {name.removeprefix(prefix): self._resolved(name) for name in found}
 
     def ignore(self, *names: str) -> None:
         """Accept options of the table's other direction."""
         self._known.update(names)
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Raise SqlError for an option that Flink has and forkpoint does not need, with the reason."""
+        for name, reason in reasons.items():
+            if name in self._options:
+                raise self.error(name, f"option {name!r} has no effect here: {reason}; leave it out")
 
     def finish(self) -> None:
         """Raise SqlError for an option that nothing has read."""

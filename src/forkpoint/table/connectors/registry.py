@@ -21,11 +21,13 @@ from forkpoint.table.connectors.printing import ChangelogPrintSink
 
 @dataclass(frozen=True)
 class Connector:
-    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all."""
+    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``keyed``: it
+    needs a primary key."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
     takes: str = "added"
+    keyed: bool = False
 
 
 def _kafka_source(options: TableOptions) -> Source[Any]:
@@ -44,6 +46,18 @@ def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.kafka import upsert_kafka_sink
 
     return upsert_kafka_sink(options)
+
+
+def _jdbc_sink(options: TableOptions) -> Sink[Any]:
+    from forkpoint.table.connectors.jdbc import jdbc_sink
+
+    return jdbc_sink(options)
+
+
+def _datagen_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.datagen import datagen_source
+
+    return datagen_source(options)
 
 
 def _file_source(options: TableOptions) -> Source[Any]:
@@ -77,7 +91,9 @@ def _file_format(options: TableOptions) -> str:
 
 CONNECTORS: Mapping[str, Connector] = {
     "kafka": Connector(_kafka_source, _kafka_sink),
-    "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts"),
+    "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts", keyed=True),
+    "datagen": Connector(_datagen_source),
+    "jdbc": Connector(None, _jdbc_sink, "upserts"),
     "filesystem": Connector(_file_source, _file_sink),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
@@ -112,7 +128,7 @@ def sink_of(table: CreateTable) -> Sink[Any]:
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
-    if connector.takes == "upserts" and not table.primary_key:
+    if connector.keyed and not table.primary_key:
         name = table.options["connector"]
         raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")
     sink = connector.sink(options)

@@ -1,0 +1,224 @@
+"""GROUP BY of session windows: keeps the open sessions of each key, whose accumulators become one when sessions do.
+
+As other windows, sessions end when event time passes their end, by a timer each, and their result is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.functions import MapStateDescriptor
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.aggregates import Accumulator, accumulated
+from forkpoint.relational.definition import GroupDefinition
+from forkpoint.relational.operators.group_aggregate import STATE_NAME, Groups, filled, state_type
+from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
+from forkpoint.relational.operators.window_aggregate import due_timers, results_of_windows, state_keys
+from forkpoint.relational.operators.windows import TIME
+from forkpoint.relational.sessions import Spans, sessions
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys, read_timers
+from forkpoint.runtime.columnar.leaves import Codec, column_of
+from forkpoint.runtime.columnar.msgpack import encode_array
+from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS
+from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms, spread, stable_order
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.keyed_process import firing_rank
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import decode_state_key, prefix_stop
+from forkpoint.types import Types, from_description
+from forkpoint.types.information import Field
+from forkpoint.types.kinds.records import RecordType
+
+END = "end_ms"
+_START = Types.SQL_TIMESTAMP()
+
+
+def descriptor_of(definition: GroupDefinition) -> MapStateDescriptor[Any, Any]:
+    """The state of a key's sessions, by their start: their end and accumulators."""
+    accumulators = state_type(definition).members
+    found: MapStateDescriptor[Any, Any] = MapStateDescriptor(
+        STATE_NAME, _START, RecordType("row", "Row", (Field(END, Types.LONG()), *accumulators))
+    )
+    found.definition = definition.to_json()
+    return found
+
+
+@dataclass(frozen=True)
+class SessionAggregateSpec(KeyedSpec):
+    """The input has a column for each key that is not the window's, its time, and a column for each accumulator's input."""
+
+    kind = "session_aggregate"
+
+    definition: GroupDefinition
+    gap_ms: int
+
+    def states(self) -> list[DeclaredState]:
+        return [DeclaredState.of(descriptor_of(self.definition)), DeclaredState(EVENT_TIMERS, "timers-event", None, _START)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        return SessionAggregate(info, state.keyed, self)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Stored sessions: their store keys, spans, and columns by name."""
+
+    names: list[bytes]
+    spans: Spans
+    columns: Mapping[str, pa.Array]
+
+
+class SessionAggregate(KeyedOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: SessionAggregateSpec) -> None:
+        super().__init__(info, backend)
+        assert self._type is not None
+        self._in, self._definition, self._gap_ms = info.operator.inputs[0].type, spec.definition, spec.gap_ms
+        descriptor = descriptor_of(spec.definition)
+        known = info.known_states.get(backend.sid(STATE_NAME))
+        if known is not None and known.definition != descriptor.definition:
+            descriptor.value_type = from_description(known.value_type)  # which both definitions need
+        self._schema, self._codec = descriptor.value_type.arrow_schema, Codec(descriptor.value_type)
+        backend.record("map", STATE_NAME, descriptor.value_type, _START, definition=descriptor.definition)
+        backend.record("timers-event", EVENT_TIMERS, None, _START)
+        self._sid, self._timers = backend.sid(STATE_NAME), backend.sid(EVENT_TIMERS)
+        names = spec.definition.key_names
+        self._group_type = key_by(names, names, [key.of.type for key in spec.definition.aggregate.keys]).key_type
+        self._rank = firing_rank(info.operator.stage, event=True)
+        self._log = ChangeLog()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._log = ChangeLog()
+        fired, merged_names, late = self._add(inputs[0], epoch) if inputs[0].size else ([], [], 0)
+        fired += self._due(epoch, merged_names)
+        of, groups = self._group_type, self._backend.max_parallelism
+        results = results_of_windows(self._definition, fired, self._rank, self._type, of, groups)
+        return Outputs(results, late_records_dropped=late)
+
+    def _add(self, batch: Batch, epoch: Epoch) -> tuple[list[Groups], list[bytes], int]:
+        """Add rows to sessions. Returns those that end in this epoch, the store keys of those that have changed, and the number
+        of late rows."""
+        table, of = columns_of(batch, self._in), self._backend.key_type
+        count = len(self._definition.key_names) - 2
+        grouped = GroupedRows.of(key_columns(table, count, of), self._key, self._backend.max_parallelism)
+        keys, order = grouped.keys, grouped.order
+        times = column_ms(table.column(TIME))[order]
+        rows = Spans(np.repeat(np.arange(len(grouped.starts) - 1), np.diff(grouped.starts)), times, times + self._gap_ms)
+        stored = self._stored(keys)
+        found = sessions(rows, epoch.window.at(spread(batch.positions, batch.size))[order], stored.spans)
+        in_time = np.flatnonzero(found.of_rows >= 0)
+        by_session, of_rows = stable_order(found.of_rows[in_time])
+        touched, starts = np.unique(of_rows, return_index=True)
+        if not len(touched):
+            return [], [], batch.size
+        members = np.flatnonzero(np.isin(found.of_open, touched))
+        at = np.searchsorted(touched, found.of_open[members])
+        picked = table.take(pa.array(order[in_time][by_session]))
+        state = self._accumulated(picked, np.append(starts, len(of_rows)), stored, members, at)
+        return (
+            self._save(keys, found.spans.take(touched), state, stored, members, epoch),
+            [stored.names[i] for i in members.tolist()],
+            batch.size - len(in_time),
+        )
+
+    def _stored(self, keys: KeySet) -> Stored:
+        """The open sessions of these keys."""
+        store, prefixes = self._backend.store, keys.names(self._sid)
+        ranges = {(prefix, prefix_stop(prefix)): at for at, prefix in enumerate(prefixes)}
+        names, values, of_key = [], [], []
+        for start, stop in store.occupied(list(ranges)):
+            for name, value in store.scan(start, stop):
+                names.append(name)
+                values.append(value)
+                of_key.append(ranges[start, stop])
+        starts = column_ms(_START.to_arrow([_START.decode(decode_state_key(name).namespace) for name in names]))
+        columns = dict(zip(self._schema.names, self._codec.columns(values), strict=True))
+        return Stored(names, Spans(np.array(of_key, np.int64), starts, columns[END].to_numpy()), columns)
+
+    def _accumulated(self, rows: pa.RecordBatch, starts: Longs, stored: Stored, members: Longs, at: Longs) -> dict[str, pa.Array]:
+        """The accumulators of sessions: those of their members, and their rows. ``at``: the session of each member."""
+        state = {}
+        for accumulator in self._definition.accumulators:
+            values = stored.columns[accumulator.name].take(pa.array(members))
+            saved = merged(accumulator, values, at, len(starts) - 1)
+            given = None if accumulator.input is None else rows.column(accumulator.column)
+            state[accumulator.name] = accumulated(accumulator, given, None, starts, saved)
+        return state
+
+    def _save(
+        self, keys: KeySet, spans: Spans, state: dict[str, pa.Array], stored: Stored, members: Longs, epoch: Epoch
+    ) -> list[Groups]:
+        """Replace sessions by those that they have become, without those that end in this epoch, which are returned."""
+        was = stored.spans.take(members)
+        self._log.delete([stored.names[i] for i in members.tolist()])
+        self._log.delete(keys.timers(self._timers, was.ends - 1, was.keys, _spaces(was)))
+        ended = spans.ends - 1 <= epoch.window.end
+        kept = np.flatnonzero(~ended)
+        left = spans.take(kept)
+        size = len(spans.ends)
+        columns = {END: pa.array(spans.ends), **state}
+        all_columns = [columns[f.name] if f.name in columns else filled(pa.nulls(size, f.type)) for f in self._schema]
+        values = self._codec.encode_columns([column.take(pa.array(kept)) for column in all_columns]) if len(kept) else []
+        self._log.add(keys.names(self._sid, left.keys, _spaces(left)), values)
+        timers = keys.timers(self._timers, left.ends - 1, left.keys, _spaces(left))
+        self._log.add(timers, [b""] * len(timers))
+        out = np.flatnonzero(ended)
+        done = {name: column.take(pa.array(out)) for name, column in state.items()}
+        return [self._groups(keys.column, spans.take(out), done)] if len(out) else []
+
+    def _due(self, epoch: Epoch, changed: list[bytes]) -> list[Groups]:
+        """Remove the sessions that end in this epoch without having changed in it, and return them."""
+        timers = due_timers(self._backend, epoch)
+        self._log.delete(timers)
+        skipped = set(changed)
+        due = [(timer, name) for timer, name in zip(timers, state_keys(timers, self._sid), strict=True) if name not in skipped]
+        if not due:
+            return []
+        names = [name for _, name in due]
+        self._log.delete(names)
+        times, keys, spaces = read_timers([timer for timer, _ in due])
+        values = [value for value in self._backend.store.get_many(names) if value is not None]
+        columns = dict(zip(self._schema.names, self._codec.columns(values), strict=True))
+        spans = Spans(np.arange(len(due)), column_ms(_START.to_arrow(list(map(_START.decode, spaces)))), times + 1)
+        return [self._groups(decode_keys(keys, self._backend.key_type), spans, columns)]
+
+    def _groups(self, keys: pa.Array, spans: Spans, state: Mapping[str, pa.Array]) -> Groups:
+        """Sessions as groups: the window's bounds are part of their keys."""
+        definition = self._definition
+        parts = iter(parts_of_keys(keys.take(pa.array(spans.keys)), len(definition.key_names) - 2))
+        bounds = {definition.window_keys["start"]: _moments(spans.starts), definition.window_keys["end"]: _moments(spans.ends)}
+        return Groups(
+            column_of([bounds[n] if n in bounds else next(parts) for n in definition.key_names], self._group_type), state
+        )
+
+    def changes(self) -> ChangeLog:
+        return self._log
+
+
+def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:
+    """Accumulators of the same group as one; null for groups without any. ``groups``: the group of each value."""
+    if not len(groups):
+        return pa.nulls(count, values.type)
+    order, ordered = stable_order(groups)
+    found, starts = np.unique(ordered, return_index=True)
+    adding = replace(accumulator, kind="sum") if accumulator.kind == "count" else accumulator
+    bounds, new = np.append(starts, len(order)), pa.nulls(len(found), values.type)
+    sums = accumulated(adding, values.take(pa.array(order)), None, bounds, new)
+    at = np.full(count, -1)
+    at[found] = np.arange(len(found))
+    return sums.take(pa.array(at, mask=at < 0))
+
+
+def _moments(times_ms: Longs) -> pa.Array:
+    return pa.array(times_ms * 1000, pa.int64()).cast(_START.arrow_type)
+
+
+def _spaces(spans: Spans) -> pa.BinaryArray:
+    """The namespaces of sessions."""
+    return encode_array(_moments(spans.starts), _START)

@@ -1,0 +1,125 @@
+"""Executes statements other than queries."""
+
+from __future__ import annotations
+
+from forkpoint.sql.alterations import AlterTable, AlterView
+from forkpoint.sql.catalog_statements import (
+    CatalogStatement,
+    CreateSpace,
+    Describe,
+    DropSpace,
+    Show,
+    ShowCreate,
+    ShowCurrent,
+    Use,
+)
+from forkpoint.sql.errors import Text, did_you_mean, public_value
+from forkpoint.sql.parser import Statement
+from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
+from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
+from forkpoint.table.explanation import explained
+from forkpoint.table.session import Session
+
+
+def execute(session: Session, statement: Statement, source: Text) -> Answer | None:
+    """Execute a statement that is not a query; returns the rows that it answers, if any. The operators of an INSERT are added
+    to the session's job."""
+    match statement:
+        case CreateTable():
+            session.create_table(statement)
+        case CreateTableAs():
+            session.create_table_as(statement)
+        case CreateView():
+            session.create_view(statement)
+        case AlterTable():
+            session.alter_table(statement)
+        case AlterView():
+            session.alter_view(statement)
+        case Drop():
+            session.drop(statement, source)
+        case Insert():
+            session.insert(statement)
+        case Set(key=key, value=value, at=at):
+            return _set(session, key, value, source, at)
+        case Reset(key=key):
+            session.reset(key)
+        case Explain(of=of):
+            return text(_explained(session, of))
+        case Query():
+            raise AssertionError("queries have results")
+        case _:
+            return _in_catalog(session, statement, source)
+    return None
+
+
+def _set(session: Session, key: str | None, value: str | None, source: Text, at: int) -> Answer | None:
+    if key is not None and value is not None:
+        session.set(key, value)
+        return None
+    settings = session.settings
+    if key is not None and key not in settings:
+        raise source.error(at, f"{key!r} is not set; SET {key!r} = '…' sets it")
+    rows = [(each, public_value(each, settings[each])) for each in sorted(settings if key is None else [key])]
+    return Answer(("key", "value"), rows)
+
+
+def _explained(session: Session, of: Query | Insert) -> str:
+    if isinstance(of, Query):
+        return explained(session.plan(of))
+    table, plan = session.plan_of_insert(of)
+    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+
+
+def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> Answer | None:
+    catalog = session.catalog
+    match statement:
+        case Show():
+            return _show(session, statement, source)
+        case ShowCurrent(what=what):
+            return Answer((f"current {what.lower()} name",), [(catalog.current[what == "DATABASE"],)])
+        case ShowCreate(what=what, name=name, at=at):
+            path = catalog.path(name)
+            table, view = catalog.tables.get(path), catalog.views.get(path)
+            if what == "TABLE" and table is not None:
+                return table_ddl(path, table)
+            if what == "VIEW" and view is not None:
+                return view_ddl(path, view)
+            known = catalog.tables if what == "TABLE" else catalog.views
+            raise source.error(at, f"there is no {what.lower()} {path!r} with a CREATE statement; {did_you_mean(path, known)}")
+        case Describe(name=name, at=at):
+            return columns(session.described(name, at, source), title="name")
+        case Use() | CreateSpace() | DropSpace():
+            problem = catalog.change_spaces(statement)
+            if problem is not None:
+                raise source.error(statement.at, problem)
+    return None
+
+
+def _show(session: Session, statement: Show, source: Text) -> Answer:
+    catalog = session.catalog
+    match statement.what:
+        case "CATALOGS":
+            return names("catalog", sorted(catalog.databases), statement)
+        case "USER FUNCTIONS":
+            return names("function", [])
+        case "FUNCTIONS":
+            from forkpoint.sql.expressions import function_names  # loads sqlglot's expressions
+
+            return names("function", function_names(), statement)
+        case "COLUMNS":
+            found = session.described(statement.of or "", statement.at, source)
+            return columns(found, title="field name", statement=statement)
+        case "DATABASES":
+            of = statement.of or catalog.current[0]
+            if of not in catalog.databases:
+                raise source.error(statement.at, f"there is no catalogue {of!r}; {did_you_mean(of, catalog.databases)}")
+            return names("database", sorted(catalog.databases[of]), statement)
+    space = catalog.current if statement.of is None else catalog.space(statement.of)
+    problem = catalog.missing_space(catalog.path("any", space))
+    if problem is not None:
+        raise source.error(statement.at, problem)
+    views = {*catalog.views, *catalog.streams}
+    found_names = catalog.tables_of(space)
+    if statement.what == "VIEWS":
+        found_names = [name for name in found_names if catalog.path(name, space) in views]
+    return names(statement.what[:-1].lower(), found_names, statement)
