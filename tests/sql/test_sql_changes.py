@@ -82,7 +82,7 @@ def apply(rows: dict[Any, Any], changes: list[dict[str, Any]], columns: list[str
             rows[key] = tuple(change[name] for name in columns)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from([SOURCES, NESTED]))
 def test_each_version_has_its_own_answer(tmp_path_factory: pytest.TempPathFactory, seed: int, sources: list[str]) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")

@@ -91,7 +91,7 @@ NUMBERED = "SELECT k, g, v, x, RANK() OVER (PARTITION BY k ORDER BY v NULLS FIRS
 
 
 @pytest.mark.parametrize(("query", "write"), [(JOINED, write_join), (NUMBERED, write_over)])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10**9))
 def test_each_version_has_its_own_answer_from_kept_rows(
     tmp_path_factory: pytest.TempPathFactory, query: str, write: Write, seed: int

@@ -82,7 +82,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(ROWS, st.sampled_from([1, 7, 1000]), st.sampled_from([1, 3]))
 def test_the_changes_of_a_result_add_up_to_the_answer(query: str, rows: list[Order], epoch_rows: int, parallelism: int) -> None:
     assert folded(query, rows, epoch_rows=epoch_rows, parallelism=parallelism) == answered(query, rows)

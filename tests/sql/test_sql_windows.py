@@ -24,7 +24,7 @@ import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
-from forkpoint.sql.statements import Query, Set
+from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.environment import execute
 from forkpoint.table.explanation import explained
@@ -425,7 +425,7 @@ def test_a_silent_partition_no_longer_holds_back_the_watermark(tmp_path: Path) -
             ("own", "SOURCE_WATERMARK()", stream.assign_timestamps_and_watermarks(own).uid("own")),
         ):
             session = Session(env)
-            session.set(Set("table.exec.source.idle-timeout", "10 s", 0))
+            session.set("table.exec.source.idle-timeout", "10 s")
             session.add_stream("readings", rows, fp.Schema.new_builder().watermark("ts", watermark).build())
             (statement,) = parse(Text(query))
             assert isinstance(statement, Query)
