@@ -17,7 +17,8 @@ from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import source_of
 
 GENERATED = """CREATE TABLE g (
-    n BIGINT, id INT NOT NULL, big BIGINT, s STRING, b BOOLEAN, x DOUBLE, f FLOAT, t TIMESTAMP_LTZ(3), d DATE, at TIME, y BYTES
+    n BIGINT, id INT NOT NULL, big BIGINT, s STRING, b BOOLEAN, x DOUBLE, f FLOAT, t TIMESTAMP_LTZ(3), d DATE, at TIME, y BYTES,
+    m DECIMAL(5, 2)
 ) WITH (
     'connector' = 'datagen', 'rows-per-second' = '1000000', 'number-of-rows' = '5000',
     'fields.n.kind' = 'sequence', 'fields.n.start' = '5', 'fields.n.end' = '2004', 'fields.id.min' = '-3', 'fields.id.max' = '3',
@@ -45,6 +46,7 @@ def test_generated_rows_are_the_same_whenever_they_are_read() -> None:
     assert min(row["big"] for row in at_once) < -(2**62) < 2**62 < max(row["big"] for row in at_once)
     assert {len(row["s"]) for row in at_once} == {21}
     assert {row["y"] for row in at_once} == {b""}
+    assert min(row["m"] for row in at_once) < -900 < 900 < max(row["m"] for row in at_once)
     assert 400 < sum(row["b"] is None for row in at_once) < 600
     assert all(0 <= row["x"] < 0.5 for row in at_once)
     ages = [1_700_000_000 - row["t"].timestamp() for row in at_once]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
@@ -19,13 +20,15 @@ from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.counter import CounterEnumerator
 from forkpoint.contract.source import JSON, ReaderContext, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.types import INTEGERS, NUMBERS, TIMES, Field
+from forkpoint.relational.functions.decimals import rescaled
+from forkpoint.relational.types import INTEGERS, NUMBERS, TIMES, Field, SqlType, digits_of
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 
 _ROWS_PER_SECOND, _LENGTH = 10_000, 100
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _LARGEST = {"FLOAT": float(np.finfo(np.float32).max), "DOUBLE": sys.float_info.max}
+_REAL = ("FLOAT", "DOUBLE", "DECIMAL")
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 Words = npt.NDArray[np.uint64]
@@ -48,7 +51,8 @@ class Generated:
     def values(self, rows: Numbers, now_ms: int) -> pa.Array:
         """The values of the rows with these numbers."""
         if self.start is not None:
-            return pa.array(rows + self.start).cast(self.field.type.arrow_type)
+            sequence, of = pa.array(rows + self.start), self.field.type.arrow_type
+            return rescaled(sequence, of) if pa.types.is_decimal(of) else sequence.cast(of)
         words = _mixed(rows.astype(np.uint64) + _mixed(np.array([crc32(self.field.name.encode())], np.uint64)))
         found = self._random(words, now_ms).cast(self.field.type.arrow_type, safe=False)
         if not self.null_rate:
@@ -63,7 +67,7 @@ class Generated:
             span = self.high - self.low + 1
             within = words if span == 2**64 else words % np.uint64(span)
             return pa.array((within + np.uint64(self.low % 2**64)).view(np.int64))
-        if name in _LARGEST:
+        if name in _REAL:
             part = _fractions(words)
             return pa.array(self.low * (1 - part) + self.high * part)
         if name in TIMES:
@@ -127,7 +131,8 @@ def _generated(options: TableOptions, field: Field) -> tuple[Generated, int | No
     low = high = None
     if of in NUMBERS:
         kind = int if of in INTEGERS else float
-        least, most = (-(2 ** (_BITS[of] - 1)), 2 ** (_BITS[of] - 1) - 1) if of in _BITS else (-_LARGEST[of], _LARGEST[of])
+        most = 2 ** (_BITS[of] - 1) - 1 if of in _BITS else _largest(field.type)
+        least = -most - 1 if of in _BITS else -most
         low, high = _number(options, f"{prefix}.min", kind, least), _number(options, f"{prefix}.max", kind, most)
         if not least <= low <= high <= most:
             raise options.error(f"{prefix}.max", f"column {name!r}: min {low} and max {high} are no range of {of}")
@@ -139,6 +144,13 @@ def _generated(options: TableOptions, field: Field) -> tuple[Generated, int | No
     if not 0 <= null_rate <= 1 or (null_rate and not field.type.nullable):
         raise options.error(f"{prefix}.null-rate", f"column {name!r}: the rate is from 0 to 1, and 0 for NOT NULL")
     return Generated(field, None, low, high, length, parse_duration_ms(f"{prefix}.max-past", past or "0 ms"), null_rate), None
+
+
+def _largest(of: SqlType) -> float:
+    if of.name != "DECIMAL":
+        return _LARGEST[of.name]
+    precision, scale = digits_of(of)
+    return float(np.nextafter(float(Decimal(10) ** (precision - scale) - Decimal(1).scaleb(-scale)), 0.0))
 
 
 def _number(options: TableOptions, name: str, kind: type[Any], default: Any) -> Any:
