@@ -1,6 +1,7 @@
 """What SQL jobs have saved is read forever: by the same query, which says nothing again, and by a changed one.
 
-The savepoint was taken by the first release with SQL, of ``query.sql``, after it had read ``orders/1.json``.
+The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with SQL,
+``sql-2`` (a join, OVER and windows) by the first one with those.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN = Path(__file__).parent / "sql-1"
+GOLDEN, ROWS = (Path(__file__).parent / name for name in ("sql-1", "sql-2"))
+ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
-def net_changes(directory: Path, query: str, *options: str) -> dict[str, int]:
-    """What a job adds (1) and removes (-1) that goes on from the savepoint, and finds one more file."""
-    shutil.copytree(GOLDEN / "orders", directory / "orders")
-    (directory / "orders" / "2.json").write_text('{"k": "B", "g": 1, "v": 40, "x": 0.5}\n')
+def net_changes(
+    directory: Path, query: str, *options: str, saved: Path = GOLDEN, more: str = ORDER, last: str = r"\+I\[B, 1, (42|21)"
+) -> dict[str, int]:
+    """What a job adds (1) and removes (-1) that goes on from a savepoint, and finds one more file. ``last``: ends the job."""
+    shutil.copytree(saved / "orders", directory / "orders")
+    (directory / "orders" / "2.json").write_text(more)
     (directory / "query.sql").write_text(query)
     log = directory / "log"
     with open(log, "wb") as file:
-        arguments = ["-m", "forkpoint.cli", "sql", "-f", "query.sql", "-s", str(GOLDEN / "savepoint"), *options]
+        arguments = ["-m", "forkpoint.cli", "sql", "-f", "query.sql", "-s", str(saved / "savepoint"), *options]
         job = Python(arguments, cwd=directory, env=ENVIRONMENT, stdout=file, stderr=file)
     try:
-        while not re.search(r"\+I\[B, 1, (42|21)", log.read_text()):
+        while not re.search(last, log.read_text()):
             assert job.poll() is None, log.read_text()
             time.sleep(0.02)
     finally:
@@ -59,3 +63,24 @@ def test_a_changed_query_goes_on(tmp_path: Path) -> None:
     found = net_changes(tmp_path, query)
     old = {"[null, 2, null, 1]": -1, "[null, 1, null, 1]": -2}  # their names and averages are columns that were not there
     assert found == {**old, "[null, 2, 5, 1]": 1, "[B, 1, 21, 2]": 1}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_join_over_and_windows_go_on(changed: bool, tmp_path: Path) -> None:
+    query = (ROWS / "query.sql").read_text()
+    if changed:  # another kind of join, a larger n, and one aggregate less
+        query = (
+            query.replace("LEFT JOIN", "JOIN")
+            .replace("place = 1", "place <= 2")
+            .replace(", SUM(v)", "")
+            .replace(", total DECIMAL(38, 2)", "")
+        )
+    more = '{"k": "a", "v": 9.00, "tags": ["z"], "ms": 25000}\n'
+    found = net_changes(tmp_path, query, saved=ROWS, more=more, last=r"tens> \+I\[null, 1")
+    pairs = {"[a, 1.50, 9.00]": 1, "[a, 2.50, 9.00]": 1}
+    best = {"[a, 2.50, []]": -1, "[a, 9.00, ['z']]": 1}
+    if not changed:
+        unpaired = {"[a, 2.50, null]": -1, "[a, 9.00, null]": 1}
+        assert found == {**pairs, **unpaired, **best, "[b, 1, 7.00]": 1, "[null, 1, 3.00]": 1}
+    else:  # of a, the second best was added first; an inner join only gains rows
+        assert found == {**pairs, "[a, 9.00, ['z']]": 1, "[b, 1]": 1, "[null, 1]": 1}
