@@ -1,7 +1,7 @@
 """What SQL jobs have saved is read forever: by the same query, which says nothing again, and by a changed one.
 
-The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with SQL,
-``sql-2`` (a join, OVER and windows) by the first one with those.
+The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
+SQL, ``sql-2`` (a join, OVER and windows) by the first one with those.
 """
 
 from __future__ import annotations
