@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.state import Changes, Store, StoreKind, destroy_store, open_store
+from forkpoint.state.store import Found
 
 KINDS = get_args(StoreKind)
 Open = Callable[[], Store]
@@ -104,8 +105,9 @@ class Run:
         expected = sorted((k, v) for k, v in self.model.items() if start <= k < stop)
         assert list(self.store.scan(start, stop)) == expected
         prefixes = [prefix for prefix in (start, start[:1], stop[:500], b"none") if prefix.strip(b"\xff")]
-        found = [sorted(item for item in self.model.items() if item[0].startswith(prefix)) for prefix in prefixes]
-        assert self.store.scan_prefixes(prefixes) == found
+        assert self.store.scan_prefixes(prefixes) == Found.of(
+            sorted(item for item in self.model.items() if item[0].startswith(prefix)) for prefix in prefixes
+        )
         halves = [(start, stop[:1]), (stop[:1], stop)]
         assert set(self.store.occupied(halves)) >= {r for r in halves if any(r[0] <= k < r[1] for k in self.model)}
 

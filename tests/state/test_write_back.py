@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from forkpoint.errors import StorageError
 from forkpoint.state import Changes, WriteBackStore, open_store, sid_range, state_key, timer_key, timer_range
+from forkpoint.state.store import Found
 
 STATE, TIMERS = 7, 8
 keys = st.builds(
@@ -76,9 +77,8 @@ class Run:
         expected = sorted((k, v) for k, v in self.models[-1].items() if bounds[0] <= k < bounds[1])
         found = self.store.occupied([bounds, (bounds[1], bounds[1] + b"\xff")])
         assert found[: len(expected)] == [bounds][: len(expected)]
-        assert self.store.scan_prefixes([bounds[0]]) == [
-            sorted(item for item in self.models[-1].items() if item[0].startswith(bounds[0]))
-        ]
+        of_prefix = sorted(item for item in self.models[-1].items() if item[0].startswith(bounds[0]))
+        assert self.store.scan_prefixes([bounds[0]]) == Found.of([of_prefix])
         assert list(self.store.scan(*bounds)) == expected
 
     def do_crash(self, _: None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, acquire
-from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load
+from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load
 
 
 class _Table(Handle):
@@ -65,14 +65,16 @@ class DictStore:
             count = len(ordered)
             return [r for r in ranges if (at := bisect_left(ordered, r[0])) < count and ordered[at] < r[1]]
 
-    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
         table = self._table
         with table.lock:
-            ordered, rows, found = table.in_order(), table.rows, []
+            ordered, found = table.in_order(), Found([], [], [])
             for prefix in prefixes:
                 first = bisect_left(ordered, prefix)
                 keys = ordered[first : bisect_left(ordered, prefix_stop(prefix), first)]
-                found.append([(key, rows[key]) for key in keys])
+                found.counts.append(len(keys))
+                found.keys.extend(keys)
+            found.values.extend(map(table.rows.__getitem__, found.keys))
         return found
 
     def apply(self, changes: Changes, version: int, base: int) -> None:

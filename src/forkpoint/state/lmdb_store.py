@@ -30,7 +30,7 @@ import lmdb
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load, check_scan, check_token
 
 DEFAULT_MAP_SIZE = 1 << 30  # address space, not memory; doubled when full
 
@@ -311,26 +311,30 @@ class LmdbStore(SharedStore[_LmdbHandle]):
             seek, key = cursor.set_range, cursor.key
             return [r for r in ranges if seek(r[0][:_STEM] or b"\0") and key() < _stored_stop(r[1])]
 
-    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
-        found = []
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
+        if prefixes and max(map(len, prefixes)) >= _STEM:
+            return Found.of(self.scan(prefix, prefix_stop(prefix)) for prefix in prefixes)
+        counts, keys, values = found = Found([], [], [])
+        longest = 0
         with self._handle.transaction() as txn:
             if _state(txn).phase == _LOADING:
-                return [[] for _ in prefixes]
+                return Found([0] * len(prefixes), [], [])
             cursor = txn.cursor()
             seek, item, advance = cursor.set_range, cursor.item, cursor.next
             for prefix in prefixes:
-                entries = []
-                there = seek(prefix[:_STEM] or b"\0")
+                before, there = len(keys), seek(prefix)
                 while there:
-                    entry = item()
-                    if not entry[0].startswith(prefix[:_STEM]):
+                    key, value = item()
+                    if not key.startswith(prefix):
                         break
-                    entries.append(entry)
+                    keys.append(key)
+                    values.append(value)
                     there = advance()
-                if len(prefix) > _STEM or any(len(key) >= _STEM for key, _ in entries):  # long keys are not stored as they are
-                    entries = list(_in_order(entries, prefix, prefix_stop(prefix)))
-                found.append(entries)
-        return found
+                counts.append(len(keys) - before)
+            longest = max(map(len, keys), default=0)
+        if longest < _STEM:
+            return found
+        return Found.of(self.scan(prefix, prefix_stop(prefix)) for prefix in prefixes)  # long keys are not stored as they are
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, ordered = self._handle, changes.in_order()

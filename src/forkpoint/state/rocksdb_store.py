@@ -24,7 +24,7 @@ import rocksdict
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
-from forkpoint.state.store import Changes, Range, StoreSize, check_base, check_load, check_scan, check_token
+from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load, check_scan, check_token
 
 _READY, _LOADING = 0, 1
 _STATE = struct.Struct(">BQ16s")
@@ -189,8 +189,8 @@ class RocksDbStore(SharedStore[_RocksHandle]):
                     found.append((start, stop))
             return found
 
-    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
-        return [list(self.scan(prefix, prefix_stop(prefix))) for prefix in prefixes]
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
+        return Found.of(self.scan(prefix, prefix_stop(prefix)) for prefix in prefixes)
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         handle, changes = self._handle, changes.in_order()

@@ -53,6 +53,26 @@ class Changes:
         return ordered
 
 
+class Found(NamedTuple):
+    """Entries of several scans, each in key order. ``counts``: of each scan. Flat, because a million tuples are a burden to the
+    garbage collector."""
+
+    counts: list[int]
+    keys: list[bytes]
+    values: list[bytes]
+
+    @staticmethod
+    def of(scans: Iterable[Iterable[tuple[bytes, bytes]]]) -> Found:
+        found = Found([], [], [])
+        for entries in scans:
+            before = len(found.keys)
+            for key, value in entries:
+                found.keys.append(key)
+                found.values.append(value)
+            found.counts.append(len(found.keys) - before)
+        return found
+
+
 class StoreSize(NamedTuple):
     """The approximate number of entries and bytes of a store; None if the bytes are unknown."""
 
@@ -80,8 +100,8 @@ class Store(Protocol):
     def occupied(self, ranges: Sequence[Range]) -> list[Range]:
         """The ranges that may have entries. Called before many scans of which most would find nothing."""
 
-    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
-        """The entries whose keys begin with each prefix, in key order, all of one version. Faster than a scan for each."""
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
+        """The entries whose keys begin with each prefix, all of one version. Faster than a scan for each."""
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         """Apply the changes and set the version atomically; does nothing if that version was applied before.

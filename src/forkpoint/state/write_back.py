@@ -13,7 +13,7 @@ from typing import Any
 
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
-from forkpoint.state.store import Changes, Range, Store, StoreSize, check_base
+from forkpoint.state.store import Changes, Found, Range, Store, StoreSize, check_base
 
 MAX_EPOCHS = 32  # so that a process that takes over reads few changelogs again
 MAX_ENTRIES = 1 << 18
@@ -73,7 +73,7 @@ class WriteBackStore:
             self.flush()
         return self._store.occupied(ranges)
 
-    def scan_prefixes(self, prefixes: Sequence[bytes]) -> list[list[tuple[bytes, bytes]]]:
+    def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
         if self._held and any(self._touches(prefix, prefix_stop(prefix)) for prefix in prefixes):
             self.flush()
         return self._store.scan_prefixes(prefixes)

@@ -121,7 +121,7 @@ class Multiset:
     def of_group(self, keys: KeySet, group: int) -> pa.Array:
         """All values of a group, after ``update``."""
         prefix = keys.names(self._sid, np.array([group]))[0]
-        found = {name for name, _ in self._backend.store.scan_prefixes([prefix])[0]}
+        found = set(self._backend.store.scan_prefixes([prefix]).keys)
         for name, value in zip(self._log.keys, self._log.values, strict=True):
             if name.startswith(prefix):
                 (found.discard if value is None else found.add)(name)
@@ -131,9 +131,9 @@ class Multiset:
         """The stored values of these groups."""
         prefixes = keys.names(self._sid, groups)
         found = self._backend.store.scan_prefixes(prefixes)
-        values = [name[len(prefix) :] for prefix, entries in zip(prefixes, found, strict=True) for name, _ in entries]
-        counts = self._decoded([count for entries in found for _, count in entries])
-        return Counts(np.repeat(groups, list(map(len, found))), decode_keys(values, self._type), counts)
+        cuts = np.repeat(np.fromiter(map(len, prefixes), np.int64, len(prefixes)), found.counts).tolist()
+        values = [name[cut:] for name, cut in zip(found.keys, cuts, strict=True)]
+        return Counts(np.repeat(groups, found.counts), decode_keys(values, self._type), self._decoded(found.values))
 
     def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
         """Remove all values of these groups, after ``update``."""
@@ -143,8 +143,7 @@ class Multiset:
 
     def remove(self, prefixes: list[bytes]) -> None:
         """Remove all stored values of groups, by their store keys without a value."""
-        for entries in self._backend.store.scan_prefixes(prefixes):
-            self._log.delete([name for name, _ in entries])
+        self._log.delete(self._backend.store.scan_prefixes(prefixes).keys)
 
     def collect(self, log: ChangeLog) -> None:
         log.add(self._log.keys, self._log.values)
