@@ -20,7 +20,7 @@ from test_sql_functions import evaluated, planned
 
 import forkpoint as fp
 from forkpoint.errors import JobFailed
-from forkpoint.relational.sums import with_added
+from forkpoint.relational.aggregation.sums import with_added
 from forkpoint.relational.types import Field, SqlType, decimal_type
 
 LOCAL = {"execution.engine": "local"}

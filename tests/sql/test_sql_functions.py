@@ -19,8 +19,8 @@ from forkpoint.errors import JobFailed
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Field, SqlType
+from forkpoint.sql.binding.queries import bind_query
 from forkpoint.sql.errors import SqlError, Text
-from forkpoint.sql.queries import bind_query
 from forkpoint.sql.statements import Query
 
 TEXTS = ["abc", None, "", "ÄÖÜ straße", " b ", "a%b_c\nd", "日本語", "aXbXc", "a.b.c", "O'Neil"]

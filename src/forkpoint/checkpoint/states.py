@@ -39,7 +39,7 @@ def state_id(uid: str, name: str) -> int:
 class StateInfo(Record, frozen=True, kw_only=True):
     """One state of one operator. Types are descriptions (`TypeInformation.describe()`), or None if the state has no such
     part. `fingerprint` changes with the meaning of a window or aggregate. `definition`: of a query's state, the query (see
-    forkpoint.relational.comparison), with which the state is compared to that of a changed query. `version` and
+    forkpoint.relational.definitions.comparison), with which the state is compared to that of a changed query. `version` and
     `key_version`: of its values and keys, starting at 1 and incremented by each migration. `canonical_keys`: whether its
     keys, and those of its maps, are saved in their key form (see types/keys.py); None if every key has only one form, and for
     state of releases without a key form. `renames_recorded`: whether the types have the former names of fields; those of

@@ -25,8 +25,8 @@ from forkpoint.cli.commands.run import request_of, start
 from forkpoint.cli.settings import current
 from forkpoint.cli.sql_results import show
 from forkpoint.errors import ConfigError, ForkpointError
+from forkpoint.sql.binding.expressions import function_names
 from forkpoint.sql.errors import Text, without_secrets
-from forkpoint.sql.expressions import function_names
 from forkpoint.sql.parser import is_complete
 from forkpoint.storage.private import make_directories, open_new
 from forkpoint.table.interactive import Interactive, Program

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.definition import GroupDefinition, View
+from forkpoint.relational.definitions.groups import GroupDefinition, View
+from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.keyed import key_by
@@ -32,7 +33,6 @@ from forkpoint.relational.plan import (
     is_windowed,
     nodes_of,
 )
-from forkpoint.relational.row_definition import RowsDefinition
 from forkpoint.relational.types import Field, Schema, SqlType
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))

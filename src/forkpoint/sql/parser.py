@@ -1,4 +1,4 @@
-"""A script becomes statements. What a query means is found later, by ``sql.queries``."""
+"""A script becomes statements. What a query means is found later, by ``sql.binding``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements as values, and CREATE TABLE. ``sql.parser`` reads the others, ``sql.queries`` what queries mean."""
+"""Statements as values, and CREATE TABLE. ``sql.parser`` reads the others, ``sql.binding`` what queries mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forkpoint.sql.tokens import Tokens
 from forkpoint.sql.types import column_type
 
 if TYPE_CHECKING:
-    from forkpoint.sql.reading import Reading
+    from forkpoint.sql.binding.reading import Reading
 
 TABLE_NAME = "a table's name"
 
@@ -231,7 +231,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         if column not in fields:
             raise source.error(key_at, f"the primary key has no column {column!r}; {did_you_mean(column, fields)}")
         fields[column] = Field(column, fields[column].type.with_null(False))
-    from forkpoint.sql.reading import bound  # which binds expressions, and so needs this module
+    from forkpoint.sql.binding.reading import bound  # which binds expressions, and so needs this module
 
     return bound(replace(table, schema=tuple(fields.values())))
 

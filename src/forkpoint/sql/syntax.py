@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot.errors import ParseError
 
+from forkpoint.sql.binding.expressions import CALLED
 from forkpoint.sql.errors import SqlError
-from forkpoint.sql.expressions import CALLED
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, Change, DropColumns, DropWatermark, PutColumns, Rename, ResetOptions, SetOptions
+from forkpoint.sql.binding.reading import bound
 from forkpoint.sql.errors import SqlError, did_you_mean
-from forkpoint.sql.reading import bound
 from forkpoint.sql.statements import AnyColumn, ComputedColumn, CreateTable, MetadataColumn
 
 Columns = dict[str, AnyColumn]

@@ -14,7 +14,7 @@ from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
 
 if TYPE_CHECKING:
-    from forkpoint.sql.reading import Reading
+    from forkpoint.sql.binding.reading import Reading
 
 Space = tuple[str, str]
 """A catalogue and a database of it."""

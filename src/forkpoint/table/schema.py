@@ -11,7 +11,7 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
 
 if TYPE_CHECKING:
-    from forkpoint.sql.reading import Reading
+    from forkpoint.sql.binding.reading import Reading
 
 _SOURCE_WATERMARK = "SOURCE_WATERMARK()"
 
@@ -54,7 +54,7 @@ class Schema:
 
 def reading_of(schema: Schema, fields: tuple[Field, ...]) -> Reading:
     """The columns of a table in queries. Raises ConfigError."""
-    from forkpoint.sql.reading import bind_reading  # loads sqlglot
+    from forkpoint.sql.binding.reading import bind_reading  # loads sqlglot
 
     names = [field.name for field in fields]
     for name, _ in schema._computed:

@@ -173,7 +173,7 @@ class Session:
 
     def _plan(self, query: Query, space: Space | None, within: tuple[str, ...]) -> Plan:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
-        from forkpoint.sql.queries import bind_query  # loads sqlglot
+        from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
         def find(name: str) -> Plan | None:
             path = self.catalog.path(name, space)

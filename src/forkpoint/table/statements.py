@@ -103,7 +103,7 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
         case "USER FUNCTIONS":
             return names("function", [])
         case "FUNCTIONS":
-            from forkpoint.sql.expressions import function_names  # loads sqlglot's expressions
+            from forkpoint.sql.binding.expressions import function_names  # loads sqlglot's expressions
 
             return names("function", function_names(), statement)
         case "COLUMNS":

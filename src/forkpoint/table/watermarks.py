@@ -16,7 +16,7 @@ from forkpoint.sql.statements import CreateTable
 from forkpoint.table.connectors.options import TABLE_IDLE_TIMEOUT
 
 if TYPE_CHECKING:
-    from forkpoint.sql.reading import Watermark
+    from forkpoint.sql.binding.reading import Watermark
 
 IDLE_TIMEOUT = "table.exec.source.idle-timeout"
 

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational import ordered
-from forkpoint.relational.aggregates import ROWS, accumulated
+from forkpoint.relational.aggregation import ordered
+from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
-from forkpoint.relational.definition import GroupDefinition, stored_definition
+from forkpoint.relational.definitions.groups import GroupDefinition, stored_definition
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of, decode_keys

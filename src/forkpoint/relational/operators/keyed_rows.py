@@ -17,7 +17,8 @@ import pyarrow as pa
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import WEIGHT, consolidated, weights_of, with_schema, with_weights
-from forkpoint.relational.definition import View, split_filter
+from forkpoint.relational.definitions.groups import View, split_filter
+from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
@@ -25,7 +26,6 @@ from forkpoint.relational.operators.multisets import Counts, Multiset, stored_co
 from forkpoint.relational.operators.over import computed
 from forkpoint.relational.operators.pairs import Rows, joined
 from forkpoint.relational.plan import LEFT, PRESENT, Join, Over
-from forkpoint.relational.row_definition import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet

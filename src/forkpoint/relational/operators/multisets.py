@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
-from forkpoint.relational.aggregates import Accumulator, Kind, better, decimal_sums
+from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, better, decimal_sums
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of

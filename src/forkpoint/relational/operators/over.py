@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.relational.aggregates import AGGREGATES, accumulated, needs, result
+from forkpoint.relational.aggregation.accumulators import AGGREGATES, accumulated, needs, result
 from forkpoint.relational.changes import Longs, consolidated
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.pairs import Rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.definition import GroupDefinition
+from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.operators.group_aggregate import (
     STATE_NAME,
     Bools,

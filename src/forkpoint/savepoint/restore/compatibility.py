@@ -56,7 +56,7 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     """Whether a saved state can become the declared one. ``program``: the operator that has it."""
     note = ""
     if saved.definition is not None or wanted.definition is not None:
-        from forkpoint.relational.comparison import compare
+        from forkpoint.relational.definitions.comparison import compare
 
         refused, note = compare(saved.definition, wanted.definition)
         if refused:

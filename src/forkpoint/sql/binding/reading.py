@@ -10,13 +10,13 @@ from sqlglot import exp
 from forkpoint.relational.expressions import Column, Expression, Item
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.types import Field, Schema
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.expressions import Binder
 from forkpoint.sql.grammar import refuse_unread_parts
-from forkpoint.sql.scopes import Relation, Scope
 from forkpoint.sql.statements import ComputedColumn, CreateTable, MetadataColumn, Query, WatermarkClause
 from forkpoint.sql.syntax import syntax_tree, tokens_of
-from forkpoint.sql.times import interval_of
 
 _EXAMPLE = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
 

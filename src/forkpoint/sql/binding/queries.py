@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 from sqlglot import exp
 
+from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
-from forkpoint.relational.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -24,15 +24,12 @@ from forkpoint.relational.plan import (
     plain_name,
 )
 from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
-from forkpoint.sql.errors import SqlError, Text, did_you_mean
-from forkpoint.sql.expressions import Binder
-from forkpoint.sql.grammar import refuse_unread_parts
-from forkpoint.sql.grouping import GROUPING, Keys
-from forkpoint.sql.joins import join
-from forkpoint.sql.over import OVER, Overs, limited
-from forkpoint.sql.scopes import Relation, Scope
-from forkpoint.sql.statements import Query
-from forkpoint.sql.subqueries import (
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.grouping import GROUPING, Keys
+from forkpoint.sql.binding.joins import join
+from forkpoint.sql.binding.over import OVER, Overs, limited
+from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.subqueries import (
     HIDDEN,
     VALUE,
     Subquery,
@@ -44,9 +41,12 @@ from forkpoint.sql.subqueries import (
     reads_outer,
     split_outer,
 )
+from forkpoint.sql.binding.unnest import unnest
+from forkpoint.sql.binding.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
+from forkpoint.sql.errors import SqlError, Text, did_you_mean
+from forkpoint.sql.grammar import refuse_unread_parts
+from forkpoint.sql.statements import Query
 from forkpoint.sql.syntax import syntax_tree, tokens_of
-from forkpoint.sql.unnest import unnest
-from forkpoint.sql.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""

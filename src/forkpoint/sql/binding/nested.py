@@ -11,7 +11,7 @@ from forkpoint.relational.functions.nested import map_parts
 from forkpoint.relational.types import STRING, SqlType
 
 if TYPE_CHECKING:
-    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.binding.expressions import Binder
 
     Node = Any
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlglot import exp
 
-from forkpoint.relational import ordered
+from forkpoint.relational.aggregation import ordered
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.event_time import rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_windowed, nodes_of, plain_name
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
+from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.syntax import syntax_tree
-from forkpoint.sql.times import interval_of
 from forkpoint.sql.tokens import CALL
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
-    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.binding.expressions import Binder
     from forkpoint.sql.statements import Query
 
     Node = Any

@@ -25,9 +25,9 @@ from forkpoint.relational.expressions import (
 )
 from forkpoint.relational.plan import LEFT, RIGHT, AggregateCall, Join, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.scopes import OUTER, Scope
 from forkpoint.sql.errors import SqlError
-from forkpoint.sql.expressions import Binder
-from forkpoint.sql.scopes import OUTER, Scope
 
 Error = Callable[[Any, str], SqlError]
 VALUE = "$value"

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from forkpoint.relational.aggregates import AGGREGATES
+from forkpoint.relational.aggregation.accumulators import AGGREGATES
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
-from forkpoint.sql.aggregates import bind_aggregate, is_aggregate
+from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
+from forkpoint.sql.binding.nested import bind_nested
+from forkpoint.sql.binding.scopes import Scope
+from forkpoint.sql.binding.times import TIME_CALLS, bind_time
 from forkpoint.sql.errors import SqlError, did_you_mean
-from forkpoint.sql.nested import bind_nested
-from forkpoint.sql.scopes import Scope
-from forkpoint.sql.times import TIME_CALLS, bind_time
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 from forkpoint.sql.types import named_type
 
 if TYPE_CHECKING:
-    from forkpoint.sql.over import Overs
-    from forkpoint.sql.subqueries import Values
+    from forkpoint.sql.binding.over import Overs
+    from forkpoint.sql.binding.subqueries import Values
 
     Node = Any
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.decoders import convert
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.relational.aggregates import Accumulator, accumulators_of, needs, readable_name, result
+from forkpoint.relational.aggregation.accumulators import Accumulator, accumulators_of, needs, readable_name, result
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational import moments, ordered
+from forkpoint.relational.aggregation import moments, ordered
+from forkpoint.relational.aggregation.sums import with_added
 from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
-from forkpoint.relational.sums import with_added
 from forkpoint.relational.types import BIGINT, DOUBLE, STRING, SqlType, decimal_type, digits_of
 
 Kind = Literal["count", "sum", "min", "max", "first", "last", "list"]

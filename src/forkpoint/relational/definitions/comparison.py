@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forkpoint.relational.definition import REMEDY, compare_groups, stored_definition
-from forkpoint.relational.row_definition import compare_rows, stored_rows
+from forkpoint.relational.definitions.groups import REMEDY, compare_groups, stored_definition
+from forkpoint.relational.definitions.rows import compare_rows, stored_rows
 
 
 def compare(saved: Any, wanted: Any) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from forkpoint.relational.expressions import Expression, all_of
 from forkpoint.relational.plan import LEFT, RIGHT, Join, JoinKind, Plan
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.errors import SqlError
-from forkpoint.sql.expressions import Binder
-from forkpoint.sql.scopes import Relation, Scope
 
 _KINDS: dict[str, JoinKind] = {
     **dict.fromkeys(("", "INNER", "CROSS"), "inner"),

@@ -14,7 +14,7 @@ from forkpoint.relational.types import SqlType
 from forkpoint.sql.tokens import CALL
 
 if TYPE_CHECKING:
-    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.binding.expressions import Binder
 
     Node = Any
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from forkpoint.relational.aggregates import readable_name
+from forkpoint.relational.aggregation.accumulators import readable_name
 from forkpoint.relational.canonical import canonical
-from forkpoint.relational.definition import DIFFERENCE, REMEDY, View, described, read_stored, split_filter
+from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, described, read_stored, split_filter
 from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
 from forkpoint.relational.types import Field, SqlType

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from forkpoint.relational.aggregates import AGGREGATES, listed
+from forkpoint.relational.aggregation.accumulators import AGGREGATES, listed
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
-from forkpoint.sql.grouping import GROUPING
+from forkpoint.sql.binding.grouping import GROUPING
 from forkpoint.sql.tokens import CALL
 
 if TYPE_CHECKING:
-    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.binding.expressions import Binder
 
     Node = Any
 

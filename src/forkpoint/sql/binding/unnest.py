@@ -10,8 +10,8 @@ from sqlglot import exp
 from forkpoint.relational.expressions import Column
 from forkpoint.relational.plan import Plan, Unnest, element_types
 from forkpoint.relational.types import SqlType
-from forkpoint.sql.expressions import Binder
-from forkpoint.sql.scopes import Relation, Scope
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.scopes import Relation, Scope
 
 Node = Any
 

@@ -12,12 +12,12 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
-from forkpoint.sql.aggregates import aggregate_call, aggregate_name
+from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name
+from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError
-from forkpoint.sql.times import interval_of
 
 if TYPE_CHECKING:
-    from forkpoint.sql.expressions import Binder
+    from forkpoint.sql.binding.expressions import Binder
 
 OVER = "$over"
 _NUMBERS: dict[type, str] = {exp.RowNumber: "ROW_NUMBER", exp.Rank: "RANK", exp.DenseRank: "DENSE_RANK"}

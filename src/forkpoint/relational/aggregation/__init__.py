@@ -1,0 +1,1 @@
+"""Aggregate functions: the accumulators that they need, and their results."""
