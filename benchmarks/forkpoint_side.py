@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from column_jobs import ASSIGNERS, CountAndSumColumns, KeyTotals, check_windows, open_windows, windowed
 from data import KEYS, check_totals, stage_input
@@ -92,18 +93,33 @@ def build(env: fp.StreamExecutionEnvironment, kind: str, directory: Path) -> Non
             totals = keyed.sum("amount")
         case "agg":
             totals = keyed.agg(count=fp.Count(), sum=fp.Sum("amount"))
-        case "sql":
+        case "sql" | "join":
             tables = fp.StreamTableEnvironment.create(env)
             tables.create_temporary_view("bids", keyed)
             tables.execute_sql("CREATE TABLE totals (key BIGINT, n BIGINT, s BIGINT) WITH ('connector' = 'blackhole')")
-            query = "SELECT key, COUNT(*), SUM(amount) FROM bids GROUP BY key"
-            tables.create_statement_set().add_insert_sql(f"INSERT INTO totals {query}")
+            tables.create_statement_set().add_insert_sql(f"INSERT INTO totals {QUERIES[kind]}")
             return
         case "tumbling" | "sliding" | "session":
             totals = windowed(keyed, kind)
         case _:
             raise SystemExit(f"no scenario of kind {kind!r}")
     totals.uid("totals").sink_to(fp.DiscardSink()).uid("discard")
+
+
+QUERIES = {
+    "sql": "SELECT key, COUNT(*), SUM(amount) FROM bids GROUP BY key",
+    # Two streams of half of the bids each, by a million keys.
+    "join": "SELECT a.key, a.amount, b.amount FROM bids AS a JOIN bids AS b "
+    "ON a.key * 10 + a.amount % 10 = b.key * 10 + b.amount % 10 WHERE a.ts % 2 = 0 AND b.ts % 2 = 1",
+}
+
+
+def check_joined(savepoint: Path, rows: int) -> None:
+    """Check that a savepoint has the rows of both sides, each as often as it was read."""
+    sides = [pq.read_table(savepoint / "operators" / "totals-join-bids" / side) for side in ("left", "right")]
+    saved = sum(pc.sum(side.column("value")).as_py() for side in sides)
+    if saved != rows:
+        raise SystemExit(f"the savepoint has {saved} rows of the {rows} that were read")
 
 
 def run(scenario: Scenario, engine: str) -> Measurement:
@@ -123,6 +139,8 @@ def run(scenario: Scenario, engine: str) -> Measurement:
         savepoint = Path(urlsplit(clock.savepoint.done.result()).path)
         if scenario.kind in ASSIGNERS:
             check_windows(open_windows(savepoint), directory, scenario.kind)
+        elif scenario.kind == "join":
+            check_joined(savepoint, scenario.rows_per_epoch * scenario.epochs)
         else:
             check_totals(totals_of(savepoint, scenario.kind), directory)
         epochs = [(scenario.rows_per_epoch, seconds) for seconds in clock.seconds]
