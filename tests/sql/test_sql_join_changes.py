@@ -20,6 +20,11 @@ from sql_results import Order, answered
 from test_sql_changes import ROWS, run
 
 import forkpoint as fp
+from forkpoint.relational.definitions.comparison import compare
+from forkpoint.sql.errors import Text
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import CreateTable, Query
+from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE
 
 KINDS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
@@ -150,3 +155,19 @@ def test_what_the_rows_of_a_join_do_not_have_is_refused(changed: str, message: s
     run(PAIRS, [*FIRST, EOF], tmp_path)
     with pytest.raises(fp.RestoreRefused, match=message):
         run(changed, [*FIRST, EOF], tmp_path)
+
+
+def test_a_column_of_another_type_is_refused() -> None:
+    def definition(of: str) -> Any:
+        env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+        session, ddl = Session(env), f"CREATE TABLE t (k INT, v {of}) WITH ('connector' = 'datagen')"
+        create, query = parse(Text(f"{ddl}; SELECT a.v FROM t AS a LEFT JOIN t AS b ON a.k = b.k"))
+        assert isinstance(create, CreateTable)
+        assert isinstance(query, Query)
+        session.create_table(create)
+        edges = session.stream(session.plan(query)).edges
+        return edges[0].upstream.spec.states()[0].definition
+
+    assert compare(definition("INT"), definition("INT")) == ("", "")
+    refused, _ = compare(definition("INT"), definition("BIGINT"))
+    assert refused.startswith("column 'v' of t was INT and would be BIGINT; write the changed query's result into another table")

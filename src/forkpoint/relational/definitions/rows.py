@@ -102,10 +102,14 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
     if added is None:
         passed, passing = described(before, old_filter), described(after, new_filter)
         return f"its rows came from {passed} and would come from {passing}, which are not among them; {REMEDY}", ""
-    saved = {field.name for field in old.columns_of_side(side)} | old.in_key(side).keys()
-    needed = {column.name for column in columns_of(added)} | {field.name for field in new.columns_of_side(side)}
-    if not needed <= saved:
-        return f"the saved rows of {described(before)} have no {', '.join(sorted(needed - saved))}; {REMEDY}", ""
+    saved = {field.name: field.type for field in old.columns_of_side(side)}
+    needed = {field.name: field.type for field in new.columns_of_side(side)}
+    read = {*needed, *(column.name for column in columns_of(added))} - old.in_key(side).keys()
+    if not read <= saved.keys():
+        return f"the saved rows of {described(before)} have no {', '.join(sorted(read - saved.keys()))}; {REMEDY}", ""
+    for name in sorted(read & needed.keys()):
+        if saved[name] != needed[name]:
+            return f"column {name!r} of {described(before)} was {saved[name]} and would be {needed[name]}; {REMEDY}", ""
     return "", "" if old == new else DIFFERENCE
 
 
