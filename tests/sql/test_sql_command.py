@@ -140,3 +140,24 @@ def test_the_shell(shell: Shell, directory: Path) -> None:
     assert "SELECT kk FROM orders" in history.read_text()
     assert "hunter2" not in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
+
+
+def test_plan_compares_two_files_before_either_has_run(directory: Path) -> None:
+    tables = FILE[: FILE.index("CREATE TABLE out")]
+    tables += "CREATE TABLE pairs (v BIGINT, w BIGINT) WITH ('connector' = 'print');\n"
+    tables += "CREATE TABLE totals (k STRING, v BIGINT) WITH ('connector' = 'print');\n"
+    for name, kind, call in (("old", "JOIN", "SUM(v)"), ("new", "LEFT JOIN", "AVG(v)"), ("other", "JOIN", "MAX(v)")):
+        pairs = f"INSERT INTO pairs SELECT a.v, b.v FROM orders AS a {kind} orders AS b ON a.k = b.k;\n"
+        (directory / f"{name}.sql").write_text(tables + pairs + f"INSERT INTO totals SELECT k, {call} FROM orders GROUP BY k;")
+    derived = sql(directory, "--output", "json", "plan", "old.sql", "new.sql")
+    found = json.loads(derived.stdout)
+    difference = "the query has changed: the first epoch emits the difference between its new and its old result"
+    assert {(row["uid"], row["name"]): row["why"] for row in found["rows"] if row["subject"] == "state"} == {
+        ("pairs-join-orders", "left"): difference,
+        ("pairs-join-orders", "right"): difference,
+        ("totals-group-by-k", "groups"): difference,
+    }
+    assert (derived.returncode, found["fits"]) == (0, True)
+    refused = sql(directory, "plan", "old.sql", "other.sql")
+    assert (refused.returncode, "MAX(v) cannot be computed from the saved SUM(v)" in refused.stdout) == (4, True)
+    assert list(directory.glob(".forkpoint")) == []

@@ -22,6 +22,7 @@ COMMANDS = {
     "fork": "upgrade.fork",
     "ab": "ab.ab",
     "check": "check.check",
+    "plan": "check.plan",
     "list": "jobs.list_",
     "savepoint": "jobs.savepoint",
     "rescale": "jobs.rescale",

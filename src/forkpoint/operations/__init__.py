@@ -1,7 +1,7 @@
 """The operations of the ``forkpoint`` command, as Python functions over plain values.
 
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
-    programs          run (in the background), drive (in this process), supervise, check, upgrade, fork, replay, ab
+    programs          run (in the background), drive (in this process), supervise, check, plan, upgrade, fork, replay, ab
     savepoints        savepoints, show, label, dispose, edit; import_spark_checkpoint, inspect_spark_checkpoint (in the package
                       forkpoint-spark-checkpoints)
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         states,
         states_of,
     )
-    from forkpoint.operations.versions.check import check
+    from forkpoint.operations.versions.check import check, plan
     from forkpoint.operations.versions.comparison import VersionsCompared, ab
     from forkpoint.operations.versions.replacement import Upgraded
     from forkpoint.operations.versions.upgrade import Refused, upgrade
@@ -116,6 +116,7 @@ __all__ = [
     "label",
     "list_jobs",
     "open_live",
+    "plan",
     "publish",
     "query",
     "query_of",

@@ -1,4 +1,4 @@
-"""The `check` command."""
+"""The commands `check` and `plan`."""
 
 from __future__ import annotations
 
@@ -73,6 +73,23 @@ def check(
         fits = f"job {found.job} can be restored from the checkpoint of epoch {found.epoch} (there is no savepoint)"
     settings.output.result(*plan_shown(found.job, found.plan, shown, fits))
     click.get_current_context().exit(failures.OK if found.fits else failures.REFUSED)
+
+
+@click.command()
+@allow_non_restored_option
+@map_option
+@pyflink_option
+@click.argument("old", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("new", type=click.Path(exists=True, dir_okay=False, readable=True))
+def plan(old: str, new: str, allow_non_restored_state: bool, renames: dict[str, str], pyflink: bool) -> None:
+    """Show what the program NEW would make of the state of the program OLD.
+
+    Both programs run up to their first execute(), which starts no job and writes nothing. Exit code 0: the state fits; 4: a
+    restore would be refused.
+    """
+    job, found = operations.plan(old, new, allow_non_restored=allow_non_restored_state, renames=renames, pyflink=pyflink)
+    current().output.result(*plan_shown(job, found, {}, f"{new} can go on from the state of {old}"))
+    click.get_current_context().exit(failures.REFUSED if found.refused else failures.OK)
 
 
 def plan_shown(

@@ -31,15 +31,34 @@ def check_program(
     otherwise. Only the run finds numbers that a wider type cannot represent exactly, and migrations that raise, before it changes
     anything.
     """
-    states = [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
+    return _compared(Saved.of(saved), graph, allow_non_restored, renames, check_only=not must_fit)
+
+
+def compare_programs(
+    old: JobGraph, new: JobGraph, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None
+) -> RestorePlan:
+    """The same for the state of a program that has not run: what a savepoint of the old program would have."""
+    operators = {operator.uid: operator.name for operator in old.operators}
+    specs = {operator.uid: operator.spec for operator in old.operators}
+    sources = {uid: spec.position for uid, spec in specs.items() if isinstance(spec, WatermarkSpec)}
+    return _compared(Saved(tuple(_states(old)), operators, sources), new, allow_non_restored, renames, check_only=True)
+
+
+def _compared(
+    saved: Saved, graph: JobGraph, allow_non_restored: bool, renames: Mapping[str, str] | None, *, check_only: bool
+) -> RestorePlan:
     return plan_restore(
-        Saved.of(saved),
-        states,
+        saved,
+        _states(graph),
         [_program_operator(operator) for operator in graph.operators],
         allow_non_restored=allow_non_restored,
         renames=renames,
-        check_only=not must_fit,
+        check_only=check_only,
     )
+
+
+def _states(graph: JobGraph) -> list[StateInfo]:
+    return [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
 
 
 def _program_operator(operator: Operator) -> ProgramOperator:

@@ -1,4 +1,4 @@
-"""Checks a program against a savepoint."""
+"""Checks a program against a savepoint, or against another program."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 from forkpoint.api.execution import check as check_job
 from forkpoint.api.launch import Inspected, Launch, ProgramStopped, launching
 from forkpoint.api.results import CheckResult
+from forkpoint.driver.start.program_check import compare_programs
 from forkpoint.operations.launch.failed import NoJob, ProgramFailed
 from forkpoint.operations.launch.program import Source, as_main, run_program
 from forkpoint.operations.roots import StateRoot
 from forkpoint.pyflink import install, installed
 from forkpoint.savepoint.catalog.listing import LATEST
+from forkpoint.savepoint.restore.restore_plan import RestorePlan
+from forkpoint.types.lookup import Program, values_of
 
 
 def check(
@@ -35,6 +38,21 @@ def check(
         install()
     job = inspect_program(app, arguments, name, StateRoot(state_root))
     return check_job(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+
+
+def plan(
+    old: str, new: str, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False
+) -> tuple[str, RestorePlan]:
+    """Determine how a program would treat the state of another one, before either has run. Returns the new job's name, too.
+
+    Both programs run in this process up to their first execute(), which starts no job. Raises ProgramFailed and NoJob.
+    """
+    if pyflink:
+        install()
+    before, after = (inspect_program(app, (), None, StateRoot(None)) for app in (old, new))
+    with values_of(Program(allow_pickle=after.options.allow_pickle)):
+        found = compare_programs(before.graph, after.graph, allow_non_restored=allow_non_restored, renames=renames)
+    return after.name, found
 
 
 def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: StateRoot) -> Inspected:
