@@ -104,7 +104,7 @@ def test_the_five_minutes_of_sql(tmp_path: Path) -> None:
     every = blocks(ROOT / "docs" / "sql.md")
     query = next(block.text for block in every if block.info == "sql")
     change = next(block.text for block in every if block.info == "diff")
-    first, second = (block.text.splitlines() for block in every if block.info == "console")
+    first, second, *_ = (block.text.splitlines() for block in every if block.info == "console")
     state = next(block.text for block in every if block.info == "text")
     app = tmp_path / "totals.sql"
     app.write_text(query)

@@ -65,6 +65,9 @@ QUERIES = [
     "SELECT k, v FROM orders WHERE g NOT IN (SELECT v FROM orders WHERE x > 0) AND v NOT IN (SELECT g FROM orders WHERE g > 0)",
     "SELECT k, v FROM orders AS a WHERE v = (SELECT MAX(v) FROM orders AS b WHERE b.k = a.k) AND g IN (SELECT g FROM orders "
     "WHERE x > 0) AND NOT EXISTS (SELECT 1 FROM orders AS c WHERE c.k = a.k AND c.v > a.v + 100)",
+    # What has no row of the subquery has what its aggregates are over no rows.
+    "SELECT k, (SELECT COALESCE(SUM(v), -1) FROM orders AS b WHERE b.g = a.v) AS s, (SELECT COUNT(*) + 1 FROM orders AS b "
+    "WHERE b.g = a.v) AS n FROM orders AS a WHERE (SELECT MAX(v) IS NULL FROM orders AS b WHERE b.g = a.v) OR k = 'a'",
     "SELECT k, (SELECT MAX(v) FROM orders) AS m, (SELECT COUNT(*) FROM orders AS b WHERE b.g = a.v) AS n FROM orders AS a",
     "SELECT g, SUM(v) FROM orders GROUP BY g HAVING SUM(v) > (SELECT SUM(v) FROM orders WHERE g = 1)",
     "SELECT k, v, r FROM (SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v DESC NULLS LAST) AS r FROM orders) t WHERE r < 3",

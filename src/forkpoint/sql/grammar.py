@@ -23,7 +23,10 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Limit: frozenset({"expression"}),
     exp.Fetch: frozenset({"count", "direction", "limit_options"}),
+    exp.LimitOptions: frozenset({"rows"}),
     exp.Offset: frozenset({"expression"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.TryCast: frozenset({"this", "to", "safe"}),
     exp.RowNumber: frozenset(),
     exp.Rank: frozenset(),
     exp.DenseRank: frozenset(),
@@ -62,6 +65,7 @@ _NAMES = {
     "recursive": "WITH RECURSIVE",
     "symmetric": "BETWEEN SYMMETRIC",
     "db": "a name of three parts",
+    "with_ties": "WITH TIES",
 }
 
 

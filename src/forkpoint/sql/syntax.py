@@ -12,6 +12,8 @@ from forkpoint.sql.errors import SqlError
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 
+_HINT = re.compile(r"\s*/\*\+")
+
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
@@ -25,6 +27,7 @@ def tokens_of(query: Query) -> list[Token]:
 def syntax_tree(tokens: list[Token], query: Query) -> Any:
     """The tree of tokens of a query. Raises SqlError."""
     text = query.source.text[query.start : query.end]
+    _refuse_lost_words(tokens, query)
     try:
         found = dialect()().parser().parse(named_calls(tokens, CALLED), text)
         if len(found) != 1 or found[0] is None:
@@ -32,6 +35,18 @@ def syntax_tree(tokens: list[Token], query: Query) -> Any:
     except ParseError as error:
         raise _syntax_error(query, error) from None
     return found[0]
+
+
+def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
+    """Raise SqlError for what sqlglot reads as a comment, or drops."""
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if _HINT.match(query.source.text, query.start + token.end + 1):
+            raise query.source.error(query.start + token.start, "hints are not supported yet")
+        name = token.token_type.name
+        if name == "PARAMETER":
+            raise query.source.error(query.start + token.start, "@ is not supported here")
+        if name == "GROUP_BY" and following is not None and following.token_type.name == "DISTINCT":
+            raise query.source.error(query.start + following.start, "GROUP BY DISTINCT is not supported yet")
 
 
 def _syntax_error(query: Query, error: ParseError) -> SqlError:

@@ -74,6 +74,8 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     distinct, nodes = _arguments(call)
     if not nodes:
         raise binder.error(call, f"{name} takes an argument")
+    if distinct and nodes and isinstance(nodes[0], exp.Star):
+        raise binder.error(call, f"{name}(DISTINCT *) is not supported; name a column")
     if distinct and (len(nodes) > 1 or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
         takes = "takes one expression" if name in _OF_DISTINCT else "is not supported yet"
         raise binder.error(call, f"{name}(DISTINCT …) {takes}")

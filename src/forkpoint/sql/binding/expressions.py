@@ -128,6 +128,8 @@ class Binder:
                 if self.overs is None:
                     raise self.error(node, f"OVER is not allowed {self.clause}; select from a subquery with it")
                 return self.overs.column(node, self)
+            case exp.IgnoreNulls() | exp.RespectNulls():
+                raise self.error(node, "IGNORE NULLS and RESPECT NULLS are not supported yet")
             case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
@@ -300,7 +302,9 @@ class Binder:
 
     def condition(self, node: Node, clause: str) -> Expression:
         found = self.bind(node)
-        if found.type.name not in ("BOOLEAN", "NULL"):
+        if found.type.name == "NULL":
+            return Literal(None, BOOLEAN)
+        if found.type.name != "BOOLEAN":
             raise self.error(node, f"{clause} takes a condition, not {found.type.name}")
         return found
 

@@ -37,6 +37,8 @@ def join(
     inputs = replace(before, relations=(*before.relations, relation.on_side(RIGHT)))
     binder = Binder(inputs, offset, None, "in ON")
     names = [part.name for part in node.args.get("using") or ()]
+    if node.args.get("on") is not None and (node.method or str(node.kind).upper() == "CROSS"):
+        raise error(node, f"a {node.method or node.kind} JOIN has no ON")
     if node.method:
         names = [name for each in scope.relations for name in each.columns if name in relation.columns]
     if names:

@@ -75,11 +75,19 @@ def orders(node: Any, binder: Binder) -> tuple[Order, ...]:
     found = []
     for each in () if node is None else node.expressions:
         of = binder.bind(each.this)
+        check_orderable(of, each, binder)
         found.append(Order(of, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
     return tuple(found)
 
 
+def check_orderable(of: Expression, node: Any, binder: Binder) -> None:
+    if of.type.name in ("ARRAY", "MAP", "ROW"):
+        raise binder.error(node, f"{of.type.name} cannot be ordered")
+
+
 def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> OverCall:
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+        raise binder.error(node, "IGNORE NULLS and RESPECT NULLS are not supported yet")
     if type(node) in _NUMBERS:
         name = _NUMBERS[type(node)]
         if not order:

@@ -27,7 +27,7 @@ from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_t
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
-from forkpoint.sql.binding.over import OVER, Overs, limited
+from forkpoint.sql.binding.over import OVER, Overs, check_orderable, limited
 from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.subqueries import (
     HIDDEN,
@@ -90,6 +90,8 @@ class _QueryBinder:
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
         for cte in tree.ctes:
+            if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
+                raise self.error(cte, f"WITH has two tables {cte.alias!r}")
             inner._local[cte.alias] = self._named(inner.bind(cte.this), cte)
         if isinstance(tree, exp.Select):
             return inner._select(tree)
@@ -166,6 +168,8 @@ class _QueryBinder:
         plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
+            if any(item.name.startswith(ORDER) for item in items):
+                raise self.error(tree.args["order"], "with DISTINCT, ORDER BY takes columns of SELECT")
             plan = _distinct(self._without_nested(tree, plan))
         return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
 
@@ -180,6 +184,8 @@ class _QueryBinder:
         """The rows within LIMIT and OFFSET, without the columns that only ORDER BY reads."""
         if not any(tree.args.get(name) for name in ("order", "limit", "offset")):
             return plan
+        if any(field.name.startswith(HIDDEN) for field in plan.schema):
+            raise self.error(tree, "ORDER BY and LIMIT in a subquery that reads the outer query are not supported yet")
         plan = limited(plan, tree, order, self.error)
         kept = tuple(Item(f.name, Column(f.name, f.type)) for f in plan.schema if not f.name.startswith(ORDER))
         return Select(plan, None, kept)
@@ -328,6 +334,7 @@ def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[
             expression = binder.bind(of)
             column = Column(f"{ORDER}{len(found)}", expression.type)
             items = (*items, Item(column.name, expression))
+        check_orderable(column, each, binder)
         found.append(Order(column, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
     return items, tuple(found)
 

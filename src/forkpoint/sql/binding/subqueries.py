@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from forkpoint.relational.changes import rows_only
+from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import (
     Call,
     Column,
@@ -23,8 +25,8 @@ from forkpoint.relational.expressions import (
     conjuncts_of,
     replace_columns,
 )
-from forkpoint.relational.plan import LEFT, RIGHT, AggregateCall, Join, Plan, Select
-from forkpoint.relational.types import BIGINT, BOOLEAN
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, AggregateCall, Join, Plan, Select
+from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.scopes import OUTER, Scope
 from forkpoint.sql.errors import SqlError
@@ -51,12 +53,15 @@ class Subquery:
         """The columns of its SELECT."""
         return [Column(f.name, f.type) for f in self.plan.schema if not f.name.startswith(HIDDEN)]
 
-    @property
-    def counts(self) -> bool:
-        """Whether its value is a count, which is 0 without rows."""
-        return any(
-            call.function == "COUNT" and isinstance(self.item, Column) and self.item.name == str(call) for call in self.calls
-        )
+    def or_of_no_rows(self, value: Column) -> Expression:
+        """Its value; where it has no row, what its item is over no rows: 0 for a count, else usually NULL."""
+        counts = {str(call) for call in self.calls if call.function == "COUNT"}
+        none = {str(call): Literal(0 if str(call) in counts else None, call.type.with_null()) for call in self.calls}
+        assert self.item is not None
+        default = replace_columns(self.item, lambda column: none.get(column.name, column))
+        if evaluate(default, rows_only(1))[0].as_py() is None:
+            return value
+        return Call("IF", (Column(RIGHT + PRESENT, BOOLEAN), value, default), value.type)
 
 
 BindSubquery = Callable[[Any, Scope], Subquery]
@@ -92,6 +97,8 @@ def asked(node: Any, plan: Plan, scope: Scope, bind: BindSubquery, offset: int, 
     condition = node.this.unnest() if negated else node
     query = condition.this if isinstance(condition, exp.Exists) else condition.args["query"]
     found = bind(query, scope)
+    if found.calls:
+        raise error(condition, "this subquery always has one row; compare its value, such as x = (SELECT MAX(…) …)")
     parts = [_between(each) for each in found.outer]
     if isinstance(condition, exp.In):
         binder = Binder(scope.on_side(LEFT), offset, None, "in IN")
@@ -103,8 +110,6 @@ def asked(node: Any, plan: Plan, scope: Scope, bind: BindSubquery, offset: int, 
             if negated and equal.type.nullable:  # NOT IN is true if no value may be equal
                 equal = Call("NOT", (Call("IS FALSE", (equal,), BOOLEAN.with_null(False)),), BOOLEAN.with_null(False))
             parts.append(equal)
-    elif found.calls and not found.outer:
-        raise error(condition, "this subquery always has a row; compare its value instead of asking whether it exists")
     join = Join(plan, found.plan, "anti" if negated else "semi", all_of(tuple(parts)))
     return Select(join, None, tuple(Item(each.name, Column(LEFT + each.name, each.type)) for each in plan.schema))
 
@@ -123,12 +128,10 @@ class Values:
             raise error(node, f"a subquery that is a value has one column, not {len(value.columns)}")
         if not value.calls:
             raise error(node, "a subquery that is a value must have one row: an aggregate without GROUP BY, such as MAX(…)")
-        if not value.counts and any(call.function == "COUNT" for call in value.calls):
-            raise error(node, "a COUNT in a subquery must be its whole value; compute with it outside")
         name = f"{VALUE}{len(self.found)}"
         self.found[name] = value
         (column,) = value.columns
-        return Column(name, column.type.with_null(not value.counts))
+        return Column(name, column.type.with_null())
 
     def compares(self, expressions: Sequence[Expression | None]) -> bool:
         """Whether a value that these expressions read is one for each row."""
@@ -145,10 +148,7 @@ class Values:
             condition = all_of(tuple(_between(each, sides) for each in value.outer))
             plan, sides = Join(plan, value.plan, "left", condition), sides + LEFT
             (column,) = value.columns
-            result: Expression = Column(RIGHT + column.name, column.type.with_null())
-            if value.counts:
-                result = Call("COALESCE", (result, Literal(0, BIGINT.with_null(False))), column.type)
-            columns = {name: result}
+            columns = {name: value.or_of_no_rows(Column(RIGHT + column.name, column.type.with_null()))}
             found = [each and _moved(each, columns) for each in found]
         return plan, found
 
