@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, Change, DropColumns, DropWatermark, PutColumns, Rename, ResetOptions, SetOptions
-from forkpoint.sql.binding.reading import bound
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.statements import AnyColumn, ComputedColumn, CreateTable, MetadataColumn
 
@@ -18,6 +17,8 @@ def altered(table: CreateTable, statement: AlterTable) -> CreateTable:
     """The table after a change other than that of its name. Raises SqlError."""
     offsets = statement.change.offsets if isinstance(statement.change, SetOptions) else {}
     table = replace(table, source=statement.source, offsets={"": statement.at, **offsets})
+    from forkpoint.sql.binding.reading import bound  # loads sqlglot
+
     return bound(_changed(table, statement.change))
 
 
@@ -113,6 +114,8 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
         partitions=statement.partitions or (parent.partitions if mode("PARTITIONS") == "INCLUDING" else ()),
         like=None,
     )
+    from forkpoint.sql.binding.reading import bound  # loads sqlglot
+
     return bound(with_key(table, key or statement.primary_key))
 
 
