@@ -73,6 +73,7 @@ MISTAKES = [
     ("SELECT k FROM orders INTERSECT ALL SELECT k FROM orders", " " * 42 + "^", "INTERSECT ALL is not supported yet"),
     ("SELECT k FROM orders /*+ OPTIONS('a'='b') */", " " * 14 + "^", "hints are not supported yet"),
     ("SELECT COUNT(*) FROM orders GROUP BY DISTINCT ROLLUP(k)", " " * 37 + "^", "GROUP BY DISTINCT is not supported yet"),
+    ("INSERT INTO files (k, k) SELECT k, k FROM orders", " " * 12 + "^", "column 'k' is named twice"),
     ("SELECT k FROM orders@x", " " * 20 + "^", "@ is not supported here"),
     ("SELECT k FROM orders ORDER BY k FETCH FIRST 1 ROW WITH TIES", "^", "WITH TIES is not supported yet"),
     ("SELECT LAG(v) IGNORE NULLS OVER (ORDER BY k) FROM orders", "       ^", "IGNORE NULLS and RESPECT NULLS are not supported"),
