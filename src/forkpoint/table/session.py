@@ -281,7 +281,9 @@ def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
     source = statement.query.source
     fields = {each.name: each for each in table.schema}
     computed = set() if table.reading is None else {item.name for item in table.reading.columns} - fields.keys()
-    for column in statement.columns:
+    for at, column in enumerate(statement.columns):
+        if column in statement.columns[:at]:
+            raise source.error(statement.at, f"column {column!r} is named twice")
         if column in computed:
             raise source.error(statement.at, f"column {column!r} of table {table.name!r} is computed: it cannot be written")
         if column not in fields:
