@@ -146,7 +146,7 @@ def filtered(plan: Plan) -> tuple[Plan, Expression | None, Replacements]:
     condition = all_of(conjuncts_of(replaced(plan.condition, inner)))
     columns = {item.name: through(item.of, inner) for item in plan.items}
     if isinstance(source, Join):
-        source, condition = _pushed(source, condition)
+        source, condition = pushed(source, condition)
     if isinstance(source, Window):
         source, condition = _before_windows(source, condition)
     return source, condition, columns
@@ -353,11 +353,11 @@ def _where(plan: Plan, condition: Expression | None) -> Plan:
         condition = both(plan.condition, condition)
         plan = plan.input
     if isinstance(plan, Join):
-        plan, condition = _pushed(plan, condition)
+        plan, condition = pushed(plan, condition)
     return plan if condition is None else Select(plan, condition, ())
 
 
-def _pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
+def pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
     """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
     if join.kind == "inner":
         return _with_condition(join, conjuncts_of(condition), (LEFT, RIGHT)), None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.canonical import both, canonical_with_columns, merged, replaced, through
+from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition
@@ -55,7 +55,10 @@ class Translator:
             plan = Select(plan, None, items)
         below, columns = canonical_with_columns(plan.input)
         items = tuple(Item(item.name, through(item.of, columns)) for item in plan.items)
-        return self._select(below, replaced(plan.condition, columns), items)
+        condition = replaced(plan.condition, columns)
+        if isinstance(below, Join):
+            below, condition = pushed(below, condition)
+        return self._select(below, condition, items)
 
     def _select(
         self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema = (), *, weighted: bool = False
