@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -125,3 +126,23 @@ def test_all_nans_are_one_group() -> None:
     tables.create_temporary_view("readings", env.from_collection([Reading(-math.nan), Reading(math.nan), Reading(1.0)], Reading))
     counts = [row[1] for row in tables.execute_sql("SELECT x, COUNT(*) FROM readings GROUP BY x").collect()]
     assert sorted(counts) == [1, 2]
+
+
+class Tagged(NamedTuple):
+    tags: list[int]
+    x: float
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.permutations([Tagged([at % 3], x) for at in range(4) for x in (0.0, -0.0)]))
+def test_rows_of_equal_order_have_the_same_numbers_in_each_epoch(rows: list[Tagged]) -> None:
+    """Else rows would be removed that have never been there."""
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(2)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("tagged", env.from_collection(rows, Tagged))
+    counts: Counter[str] = Counter()
+    for row in tables.execute_sql("SELECT tags, x, ROW_NUMBER() OVER (ORDER BY tags IS NULL) AS r FROM tagged").collect():
+        counts[repr(tuple(row))] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+        assert counts[repr(tuple(row))] >= 0
+    assert Counter(count for count in counts.values() if count) == {1: 8}

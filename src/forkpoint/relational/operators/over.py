@@ -17,7 +17,7 @@ from forkpoint.relational.changes import Longs, consolidated
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall
-from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.keys import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts
 
 Changes = tuple[pa.RecordBatch, Longs, Longs]
@@ -64,7 +64,7 @@ class Partitions:
     def of(order: Sequence[Order], table: pa.RecordBatch, owners: Longs) -> Partitions:
         """Rows of equal order are ordered by their values, so that the result does not depend on when they came."""
         ranks = [_ranks(evaluate(each.of, table), each) for each in order]
-        ties = [codes for column in table.columns if len(codes := _ranks(column, None))]
+        ties = [numbers for column in table.columns for numbers in _tie_breakers(column)]
         rows = np.lexsort((*reversed(ties), *reversed(ranks), owners))
         owners = owners[rows]
         starts = run_starts(owners) if len(owners) else np.zeros(0, bool)
@@ -83,14 +83,22 @@ def _ranks(column: pa.Array, order: Order | None) -> Longs:
     """Numbers in the order of a column's values, equal for equal values."""
     if not len(column) or pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
-    if pa.types.is_nested(column.type):
-        return codes_of([pa.array(list(map(repr, column.to_pylist())))])
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     first = order is None or order.nulls_first
     kind = "descending" if order is not None and order.descending else "ascending"
     found = np.asarray(pc.rank(column, sort_keys=kind, tiebreaker="dense").to_numpy(zero_copy_only=False)).astype(np.int64)
     return np.where(column.is_null().to_numpy(zero_copy_only=False), 0 if first else len(column) + 1, found)
+
+
+def _tie_breakers(column: pa.Array) -> list[Longs]:
+    """Numbers whose order, one after the other, depends on a column's values only, and differs for values with other bits."""
+    if pa.types.is_nested(column.type):
+        column = pa.array([repr(comparable(each)) for each in column.to_pylist()], pa.string())
+    found = [_ranks(column, None)]
+    if pa.types.is_floating(column.type):  # 0.0 and -0.0 have one rank
+        found.append(codes_of([column.fill_null(0)]))
+    return found
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
