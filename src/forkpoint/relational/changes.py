@@ -20,6 +20,8 @@ WEIGHT = "$weight"
 """The column of weights in a stream of changes; a stream of added rows only has none."""
 
 Longs = npt.NDArray[np.int64]
+Owned = tuple[pa.RecordBatch, Longs, Longs]
+"""Rows, the weight of each, and its owner: the index of the key that it belongs to."""
 
 
 def row_type(schema: Schema, *, updating: bool = False) -> RecordType:
@@ -59,9 +61,9 @@ def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     return np.sort(order[last])
 
 
-def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> tuple[pa.RecordBatch, Longs, Longs]:
+def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:
     """Distinct rows with the sums of their weights, without those that add up to 0, in the order of their first occurrence.
-    ``owners``: a number for each row, which stays with its first occurrence."""
+    The owner stays that of its first occurrence."""
     if not table.num_rows:
         return table, weights, owners
     order, codes = stable_order(codes_of(table.columns) if table.num_columns else np.zeros(table.num_rows, np.int64))

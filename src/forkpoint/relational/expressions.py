@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from forkpoint.decoders import convert
-from forkpoint.relational.types import SqlType
+from forkpoint.relational.types import Field, SqlType
 
 LiteralValue = bool | int | float | str | None
 """Times are ISO 8601 text, bytes are base64, decimals their digits, as msgspec writes them."""
@@ -93,6 +93,11 @@ class Item(msgspec.Struct, frozen=True):
 
     name: str
     of: Expression
+
+
+def items_of(fields: Iterable[Field]) -> tuple[Item, ...]:
+    """The columns of a table, unchanged."""
+    return tuple(Item(field.name, Column(field.name, field.type)) for field in fields)
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

@@ -10,7 +10,7 @@ from forkpoint.relational.canonical import both, canonical_with_columns, merged,
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
@@ -51,8 +51,7 @@ class Translator:
         """The edges with the result of a plan: its columns, and weights if the result is updating."""
         plan = merged(plan)
         if not isinstance(plan, Select):
-            items = tuple(Item(each.name, Column(each.name, each.type)) for each in plan.schema)
-            plan = Select(plan, None, items)
+            plan = Select(plan, None, items_of(plan.schema))
         below, columns = canonical_with_columns(plan.input)
         items = tuple(Item(item.name, through(item.of, columns)) for item in plan.items)
         condition = replaced(plan.condition, columns)
@@ -78,8 +77,7 @@ class Translator:
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
             if not (weighted and is_windowed(below)):
                 return edges
-            kept = tuple(Item(field.name, Column(field.name, field.type)) for field in schema)
-            return selected(edges, (None, kept), schema, weighted=True)
+            return selected(edges, (None, items_of(schema)), schema, weighted=True)
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below.table)
@@ -166,7 +164,7 @@ class Translator:
         names, edges = definition.key_names, []
         for ordinal, side in enumerate(definition.sides):
             keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
-            kept = tuple(Item(field.name, Column(field.name, field.type)) for field in definition.kept(side))
+            kept = items_of(definition.kept(side))
             items = (*keys, *kept) or (_ROW,)
             fields = tuple(Field(item.name, item.of.type.with_null()) for item in items)
             key = key_by([item.name for item in keys], names, definition.key_types)

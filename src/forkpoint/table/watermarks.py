@@ -9,7 +9,7 @@ from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import TimestampsSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.expressions import Column, Item
+from forkpoint.relational.expressions import Column, Item, items_of
 from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.statements import CreateTable
@@ -32,7 +32,7 @@ def with_watermarks(
 ) -> tuple[Edge, ...]:
     """A table's rows with event time. A computed time is a column more, named by its expression."""
     assert watermark.delay_ms is not None
-    items = [Item(field.name, Column(field.name, field.type)) for field in schema]
+    items = [*items_of(schema)]
     time = str(watermark.time)
     if not isinstance(watermark.time, Column):
         items.append(Item(time, watermark.time))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.changes import WEIGHT, consolidated, weights_of, with_schema, with_weights
+from forkpoint.relational.changes import WEIGHT, Owned, consolidated, weights_of, with_schema, with_weights
 from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.evaluation import evaluate_all, true_rows
@@ -87,10 +87,6 @@ class Side:
     saved: TypeInformation
 
 
-Changes = tuple[pa.RecordBatch, Longs, Longs]
-"""Rows of the result, the weight of each, and the index of its key."""
-
-
 class KeyedRows(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: KeyedRowsSpec) -> None:
         super().__init__(info, backend)
@@ -149,7 +145,7 @@ class KeyedRows(KeyedOperator):
         # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
         return both if node.pads(LEFT) else right, left if node.kind in ("inner", "right") else both
 
-    def _result(self, definition: RowsDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Changes:
+    def _result(self, definition: RowsDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Owned:
         if isinstance(definition.node, Join):
             table, weights, owners = joined(definition.node, before, added)
         else:
@@ -195,7 +191,7 @@ class KeyedRows(KeyedOperator):
         first = 2 * epoch.window.before + 1  # before the epoch's elements
         return self._emitted(found, lambda _: (np.full(size, first), np.zeros(size, np.int64), np.arange(size), None))
 
-    def _difference(self, before: RowsDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Changes:
+    def _difference(self, before: RowsDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Owned:
         """The new result, with the epoch's rows, without the old one."""
         assert self._type is not None
         schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
@@ -209,7 +205,7 @@ class KeyedRows(KeyedOperator):
         # Rows with other columns than before are emitted again, whatever their values.
         return consolidated(*changes) if was_shown[0].schema == shown[0].schema else changes
 
-    def _gained(self, was_shown: Expression | None, kept: list[Rows], added: list[Rows]) -> Changes:
+    def _gained(self, was_shown: Expression | None, kept: list[Rows], added: list[Rows]) -> Owned:
         """What an inner join that only adds rows has gained. What was emitted stays, even if the new query has no such rows.
         ``was_shown``: the condition on the pairs that were emitted."""
         definition, rows = self._definition, [one.with_columns_of(other) for one, other in zip(kept, added, strict=True)]
@@ -224,7 +220,7 @@ class KeyedRows(KeyedOperator):
     def _key_parts(self, keys: pa.Array) -> list[pa.Array]:
         return parts_of_keys(keys, len(self._definition.key_names)) or [keys]
 
-    def _emitted(self, changes: Changes, coordinates: Callable[[Longs], Coordinates]) -> Batch:
+    def _emitted(self, changes: Owned, coordinates: Callable[[Longs], Coordinates]) -> Batch:
         """One element for each row and change. ``coordinates``: of elements, by the index of their key."""
         table, weights, owners = changes
         rows = np.repeat(np.arange(len(weights)), np.abs(weights))

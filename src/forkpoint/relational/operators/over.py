@@ -13,18 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, accumulated, needs, result
-from forkpoint.relational.changes import Longs, consolidated
+from forkpoint.relational.changes import Longs, Owned, consolidated
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall
 from forkpoint.runtime.columnar.keys import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts
 
-Changes = tuple[pa.RecordBatch, Longs, Longs]
 _AT_ONCE = 1 << 20  # rows of frames
 
 
-def computed(over: Over, before: Rows, added: Rows) -> Changes:
+def computed(over: Over, before: Rows, added: Rows) -> Owned:
     """What becomes of the result as rows are added to partitions: its columns, the weight of each row, and its partition.
 
     ``before``: all rows of the partitions of ``added``.
@@ -38,7 +37,7 @@ def computed(over: Over, before: Rows, added: Rows) -> Changes:
     return table, np.concatenate([-old[1], new[1]]), np.concatenate([old[2], new[2]])
 
 
-def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) -> Changes:
+def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:
     """The rows of whole partitions with the columns of the calls."""
     rows = np.repeat(np.arange(len(owners)), weights)
     partitions = Partitions.of(over.order, columns.take(pa.array(rows)), owners[rows])

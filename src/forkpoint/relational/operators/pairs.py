@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.relational.changes import Longs
+from forkpoint.relational.changes import Longs, Owned
 from forkpoint.relational.evaluation import true_rows
 from forkpoint.relational.plan import LEFT, RIGHT, Join
 
@@ -50,7 +50,7 @@ class Joined:
 Pairs = tuple[Longs, Longs]
 
 
-def joined(join: Join, before: Sequence[Rows], added: Sequence[Rows]) -> tuple[pa.RecordBatch, Longs, Longs]:
+def joined(join: Join, before: Sequence[Rows], added: Sequence[Rows]) -> Owned:
     """What becomes of a join as rows are added to its sides: its columns, the weight of each row, and the owner of each.
 
     ``before``, ``added``: of the left and the right side. ``before`` has all rows with the keys of those that are added to the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,29 +32,42 @@ class SelectSpec(RunnableSpec):
         return SelectOperator(info, self)
 
 
-class SelectOperator:
-    def __init__(self, info: TaskInfo, spec: SelectSpec) -> None:
+class ColumnsOperator(ABC):
+    """Computes the columns of an epoch from those of its input, without state."""
+
+    def __init__(self, info: TaskInfo) -> None:
+        assert info.operator.output_type is not None
         self._in, self._out = info.operator.inputs[0].type, info.operator.output_type
-        self._spec = spec
+
+    @abstractmethod
+    def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
+        """The columns of the result, and the row of the input that each of its rows is of; None: row by row."""
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
         if not batch.size:
             return Outputs(empty_batch(self._out))
-        table = columns_of(batch, self._in)
+        return Outputs(derived(batch, *self.computed(columns_of(batch, self._in)), self._out))
+
+    def close(self) -> None:
+        return None
+
+
+class SelectOperator(ColumnsOperator):
+    def __init__(self, info: TaskInfo, spec: SelectSpec) -> None:
+        super().__init__(info)
+        self._spec = spec
+
+    def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
         rows = true_rows(self._spec.condition, table)
         if rows is not None:
             table = table.take(pa.array(rows))
-        assert self._out is not None
         names = [item.name for item in self._spec.items]
         columns = pa.RecordBatch.from_arrays(evaluate_all(self._spec.items, table), names=names)
         weights = weights_of(table)
         if weights is None and self._spec.weighted:
             weights = np.ones(table.num_rows, np.int64)
-        return Outputs(derived(batch, rows, with_weights(columns, weights), self._out))
-
-    def close(self) -> None:
-        return None
+        return rows, with_weights(columns, weights)
 
 
 def derived(batch: Batch, rows: np.ndarray | None, columns: pa.RecordBatch, type: TypeInformation) -> Batch:

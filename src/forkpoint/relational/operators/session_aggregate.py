@@ -19,7 +19,7 @@ from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.operators.group_aggregate import STATE_NAME, Groups, filled, state_type
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
 from forkpoint.relational.operators.window_aggregate import due_timers, results_of_windows, state_keys
-from forkpoint.relational.operators.windows import TIME
+from forkpoint.relational.operators.windows import TIME, moments
 from forkpoint.relational.sessions import Spans, sessions
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, column_of
@@ -31,7 +31,7 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInsta
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, prefix_stop
+from forkpoint.state import decode_state_key
 from forkpoint.types import Types, from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
@@ -129,17 +129,11 @@ class SessionAggregate(KeyedOperator):
 
     def _stored(self, keys: KeySet) -> Stored:
         """The open sessions of these keys."""
-        store, prefixes = self._backend.store, keys.names(self._sid)
-        ranges = {(prefix, prefix_stop(prefix)): at for at, prefix in enumerate(prefixes)}
-        names, values, of_key = [], [], []
-        for start, stop in store.occupied(list(ranges)):
-            for name, value in store.scan(start, stop):
-                names.append(name)
-                values.append(value)
-                of_key.append(ranges[start, stop])
+        counts, names, values = self._backend.store.scan_prefixes(keys.names(self._sid))
+        of_key = np.repeat(np.arange(len(counts)), counts)
         starts = column_ms(_START.to_arrow([_START.decode(decode_state_key(name).namespace) for name in names]))
         columns = dict(zip(self._schema.names, self._codec.columns(values), strict=True))
-        return Stored(names, Spans(np.array(of_key, np.int64), starts, columns[END].to_numpy()), columns)
+        return Stored(names, Spans(of_key, starts, columns[END].to_numpy()), columns)
 
     def _accumulated(self, rows: pa.RecordBatch, starts: Longs, stored: Stored, members: Longs, at: Longs) -> dict[str, pa.Array]:
         """The accumulators of sessions: those of their members, and their rows. ``at``: the session of each member."""
@@ -192,7 +186,8 @@ class SessionAggregate(KeyedOperator):
         """Sessions as groups: the window's bounds are part of their keys."""
         definition = self._definition
         parts = iter(parts_of_keys(keys.take(pa.array(spans.keys)), len(definition.key_names) - 2))
-        bounds = {definition.window_keys["start"]: _moments(spans.starts), definition.window_keys["end"]: _moments(spans.ends)}
+        starts, ends = (moments(times, _START.arrow_type) for times in (spans.starts, spans.ends))
+        bounds = {definition.window_keys["start"]: starts, definition.window_keys["end"]: ends}
         return Groups(
             column_of([bounds[n] if n in bounds else next(parts) for n in definition.key_names], self._group_type), state
         )
@@ -215,10 +210,6 @@ def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int
     return sums.take(pa.array(at, mask=at < 0))
 
 
-def _moments(times_ms: Longs) -> pa.Array:
-    return pa.array(times_ms * 1000, pa.int64()).cast(_START.arrow_type)
-
-
 def _spaces(spans: Spans) -> pa.BinaryArray:
     """The namespaces of sessions."""
-    return encode_array(_moments(spans.starts), _START)
+    return encode_array(moments(spans.starts, _START.arrow_type), _START)

@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.relational.changes import weights_of, with_weights, without_weights
-from forkpoint.relational.operators.select import derived
-from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.exchange.batch import Batch, empty_batch
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.relational.operators.select import ColumnsOperator
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 ARRAY = "$array"
@@ -32,17 +30,12 @@ class UnnestSpec(RunnableSpec):
         return UnnestOperator(info, self)
 
 
-class UnnestOperator:
+class UnnestOperator(ColumnsOperator):
     def __init__(self, info: TaskInfo, spec: UnnestSpec) -> None:
-        self._in, self._out = info.operator.inputs[0].type, info.operator.output_type
+        super().__init__(info)
         self._spec = spec
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
-        if not batch.size:
-            return Outputs(empty_batch(self._out))
-        assert self._out is not None
-        table = columns_of(batch, self._in)
+    def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
         rows, parts = _elements(table.column(ARRAY), outer=self._spec.outer)
         added = dict(zip(self._spec.names, parts, strict=True))
         kept = table.take(pa.array(rows))
@@ -50,10 +43,7 @@ class UnnestOperator:
         for name in self._out.arrow_schema.names:
             if name in added:
                 kept = kept.append_column(name, added[name])
-        return Outputs(derived(batch, rows, with_weights(kept, weights), self._out))
-
-    def close(self) -> None:
-        return None
+        return rows, with_weights(kept, weights)
 
 
 def _elements(arrays: pa.Array, *, outer: bool) -> tuple[np.ndarray, list[pa.Array]]:

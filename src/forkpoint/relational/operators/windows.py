@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from forkpoint.relational.operators.select import derived
+from forkpoint.relational.operators.select import ColumnsOperator
 from forkpoint.relational.windows import Longs, Windows, assigned
-from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.exchange.batch import Batch, column_ms, empty_batch
-from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
+from forkpoint.runtime.exchange.batch import column_ms
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
 TIME = "$time"
@@ -33,17 +33,12 @@ class WindowsSpec(RunnableSpec):
         return WindowsOperator(info, self)
 
 
-class WindowsOperator:
+class WindowsOperator(ColumnsOperator):
     def __init__(self, info: TaskInfo, spec: WindowsSpec) -> None:
-        self._in, self._out = info.operator.inputs[0].type, info.operator.output_type
+        super().__init__(info)
         self._spec = spec
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch = inputs[0]
-        if not batch.size:
-            return Outputs(empty_batch(self._out))
-        assert self._out is not None
-        table = columns_of(batch, self._in)
+    def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
         found = assigned(self._spec.windows, column_ms(table.column(TIME)))
         start, end, time = self._spec.names
         added = {start: found.starts, end: found.ends, time: found.ends - 1}
@@ -52,12 +47,10 @@ class WindowsOperator:
         schema = self._out.arrow_schema
         columns = [kept.column(name) for name in kept.schema.names if name != TIME]
         for field in list(schema)[len(columns) :]:
-            columns += [pa.array(found.last) if field.name == LAST else _moments(added[field.name], field.type)]
-        return Outputs(derived(batch, rows, pa.RecordBatch.from_arrays(columns, names=schema.names), self._out))
-
-    def close(self) -> None:
-        return None
+            columns += [pa.array(found.last) if field.name == LAST else moments(added[field.name], field.type)]
+        return rows, pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _moments(times_ms: Longs, type: pa.DataType) -> pa.Array:
+def moments(times_ms: Longs, type: pa.DataType) -> pa.Array:
+    """Times in int64 ms as a column of timestamps."""
     return pa.array(times_ms * 1000, pa.int64()).cast(type)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, items_of
 from forkpoint.relational.plan import Plan, Select, Union, key_name
 from forkpoint.relational.types import BIGINT, SqlType
 from forkpoint.sql.errors import SqlError
@@ -67,7 +67,7 @@ class Keys:
         """The rows once for each grouping set, in which other keys are NULL."""
         if self.plain:
             return plan
-        columns = tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema)
+        columns = items_of(plan.schema)
         inputs = []
         for number, keys in enumerate(self.sets):
             items = tuple(Item(key_name(of), of if text in keys else _null(of.type)) for text, of in self.of.items())

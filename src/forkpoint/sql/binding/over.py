@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, replace_columns
+from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
@@ -72,17 +72,14 @@ class Overs:
 
 def orders(node: Any, binder: Binder) -> tuple[Order, ...]:
     """ORDER BY. As in Flink, NULL is less than all values."""
-    found = []
-    for each in () if node is None else node.expressions:
-        of = binder.bind(each.this)
-        check_orderable(of, each, binder)
-        found.append(Order(of, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
-    return tuple(found)
+    return tuple(order_of(each, binder.bind(each.this), binder) for each in (() if node is None else node.expressions))
 
 
-def check_orderable(of: Expression, node: Any, binder: Binder) -> None:
-    if of.type.name in ("ARRAY", "MAP", "ROW"):
+def order_of(node: Any, of: Expression, binder: Binder) -> Order:
+    """An element of ORDER BY, by its bound expression."""
+    if of.type.is_nested:
         raise binder.error(node, f"{of.type.name} cannot be ordered")
+    return Order(of, bool(node.args.get("desc")), bool(node.args.get("nulls_first")))
 
 
 def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> OverCall:
@@ -159,7 +156,7 @@ def limited(plan: Plan, tree: Any, order: tuple[Order, ...], error: Callable[[An
     conditions = [Call("<=", (number, _literal(limit + (offset or 0))), BOOLEAN.with_null(False))]
     if offset:
         conditions.append(Call(">", (number, _literal(offset)), BOOLEAN.with_null(False)))
-    return Select(node, all_of(tuple(conditions)), tuple(Item(each.name, Column(each.name, each.type)) for each in plan.schema))
+    return Select(node, all_of(tuple(conditions)), items_of(plan.schema))
 
 
 def _literal(value: int) -> Literal:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -23,11 +23,11 @@ from forkpoint.relational.plan import (
     nodes_of,
     plain_name,
 )
-from forkpoint.relational.types import BIGINT, BOOLEAN, Field, SqlType, common_type
+from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
-from forkpoint.sql.binding.over import OVER, Overs, check_orderable, limited
+from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.subqueries import (
     HIDDEN,
@@ -97,9 +97,7 @@ class _QueryBinder:
             return inner._select(tree)
         plan = inner._set_operation(tree)
         scope = Scope(self._source, (Relation.of("", plan),))
-        _, order = _ordered(
-            tree.args.get("order"), tuple(map(_item, plan.schema)), Binder(scope, self._offset, None, "in ORDER BY")
-        )
+        _, order = _ordered(tree.args.get("order"), items_of(plan.schema), Binder(scope, self._offset, None, "in ORDER BY"))
         return Subquery(inner._limited(plan, tree, order))
 
     def _set_operation(self, tree: Any) -> Plan:
@@ -163,7 +161,7 @@ class _QueryBinder:
         if any(reads_outer(of) for of in (*(item.of for item in items), *([] if shown is None else [shown]))):
             raise self.error(tree, "the outer query's columns can be compared in WHERE of the subquery only")
         if overs.found and shown is not None:  # HAVING comes before OVER
-            below, shown = Select(below, shown, tuple(Item(f.name, Column(f.name, f.type)) for f in below.schema)), None
+            below, shown = Select(below, shown, items_of(below.schema)), None
         below, of = overs.added(below, [item.of for item in items], change)
         plan, (shown, *of) = values.joined(below, [shown, *of])
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
@@ -187,8 +185,7 @@ class _QueryBinder:
         if any(field.name.startswith(HIDDEN) for field in plan.schema):
             raise self.error(tree, "ORDER BY and LIMIT in a subquery that reads the outer query are not supported yet")
         plan = limited(plan, tree, order, self.error)
-        kept = tuple(Item(f.name, Column(f.name, f.type)) for f in plan.schema if not f.name.startswith(ORDER))
-        return Select(plan, None, kept)
+        return Select(plan, None, items_of(field for field in plan.schema if not field.name.startswith(ORDER)))
 
     def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
         for text, call in aggregates.items():
@@ -315,10 +312,6 @@ def _itself(expression: Expression) -> Expression:
     return expression
 
 
-def _item(field: Field) -> Item:
-    return Item(field.name, Column(field.name, field.type))
-
-
 def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[Item, ...], tuple[Order, ...]]:
     """ORDER BY over the columns of a query, which may be named, numbered, or computed from what the query reads."""
     found: list[Order] = []
@@ -334,13 +327,12 @@ def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[
             expression = binder.bind(of)
             column = Column(f"{ORDER}{len(found)}", expression.type)
             items = (*items, Item(column.name, expression))
-        check_orderable(column, each, binder)
-        found.append(Order(column, bool(each.args.get("desc")), bool(each.args.get("nulls_first"))))
+        found.append(order_of(each, column, binder))
     return items, tuple(found)
 
 
 def _distinct(plan: Plan) -> Plan:
-    return Aggregate(plan, tuple(Item(field.name, Column(field.name, field.type)) for field in plan.schema), ())
+    return Aggregate(plan, items_of(plan.schema), ())
 
 
 _FIRST = Column("$first", BOOLEAN.with_null(False))
@@ -368,7 +360,7 @@ def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
         items = [Item(c.name, Column(f.name, f.type)) for c, f in zip(columns, plan.schema, strict=True)]
         inputs.append(Select(plan, None, (*items, Item(_FIRST.name, Literal(first, _FIRST.type)))))
     union = Union(tuple(inputs))
-    keys = tuple(Item(field.name, Column(field.name, field.type)) for field in union.schema[:-1])
+    keys = items_of(union.schema[:-1])
     counts = Aggregate(union, keys, (_OF_FIRST, _OF_SECOND))
     return Select(counts, all_of(tuple(conditions)), keys)
 

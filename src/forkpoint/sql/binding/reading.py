@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.expressions import Column, Expression, Item, items_of
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.binding.expressions import Binder
@@ -50,7 +50,7 @@ def bind_reading(
     source: Text, schema: Schema, computed: tuple[ComputedColumn | MetadataColumn, ...], clause: WatermarkClause | None
 ) -> Reading:
     """Raises SqlError."""
-    columns = [Item(field.name, Column(field.name, field.type)) for field in schema]
+    columns = [*items_of(schema)]
     read = (*schema, *(Field(each.name, each.type) for each in computed if isinstance(each, MetadataColumn)))
     for nth, column in enumerate(computed):
         if isinstance(column, MetadataColumn):
