@@ -86,7 +86,7 @@ test-spark: prepare ## the tests of `make test` with Spark, SPARK_WORKERS side b
 		$(call OR_ALONE,$(SPARK_CACHE) -m "spark and not slow" $(SPARK_FILES)))
 
 coverage: prepare ## the tests without Spark, with code coverage; fails below the floor
-	$(RUN) pytest -n $(WORKERS) -m "not spark" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
+	$(RUN) pytest -n $(WORKERS) -m "not spark and not untraced" --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 explore: setup ## the property tests on new random examples, ROUNDS times
 	$(RUN) for round in $$(seq $(ROUNDS)); do \

@@ -217,15 +217,30 @@ def test_a_program_that_ends_right_after_cancel_lets_its_job_end(tmp_path):
     """The job ends as it was told to, and is not killed with the threads of the process."""
     program = """
 import time
+from pathlib import Path
+
 import forkpoint as fp
+
+ENTERED, EXITS = Path("entered"), Path("exits")
+
+
+def until_the_program_exits(number):
+    ENTERED.touch()
+    while not EXITS.exists():
+        time.sleep(0.01)
+    return number
+
 
 env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}).enable_checkpointing(10)
 numbers = env.from_source(fp.CounterSource(per_epoch=1), fp.WatermarkStrategy.no_watermarks(), "numbers")
-numbers.map(lambda n: time.sleep(0.2) or n, int).sink_to(fp.DiscardSink())
+numbers.map(until_the_program_exits, int).sink_to(fp.DiscardSink())
 client = env.execute_async("slow")
 client.get_job_execution_result().add_done_callback(lambda _: print("ended", flush=True))
+while not ENTERED.exists():
+    time.sleep(0.01)
 client.cancel()
 print("exits", flush=True)
+EXITS.touch()
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -9,6 +9,8 @@ import pytest
 
 import forkpoint as fp
 
+pytestmark = pytest.mark.untraced
+
 STUCK = """
 import time
 import forkpoint as fp

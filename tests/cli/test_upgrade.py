@@ -353,6 +353,7 @@ def test_a_version_that_is_cancelled_on_trial_stays_cancelled(counting):
 
 
 @pytest.mark.slow
+@pytest.mark.untraced
 def test_a_version_that_is_cancelled_as_it_takes_over_stays_cancelled(counting, monkeypatch):
     """Before anything was asked of it: its driver does not answer when the savepoint is requested."""
     cli, _ = counting

@@ -9,6 +9,8 @@ import pytest
 from forkpoint.errors import EpochInterrupted
 from forkpoint.local.interrupts import Interruptible
 
+pytestmark = pytest.mark.untraced
+
 TRACED = """
 import faulthandler, sys
 faulthandler.dump_traceback_later(60, exit=True)
