@@ -216,6 +216,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
+from forkpoint.functions.sql import FunctionContext, ScalarFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -226,7 +227,9 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
+from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
+from forkpoint.table.functions import PythonFunction, udf
 from forkpoint.table.results import TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
@@ -300,6 +303,8 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DataType",
+    "DataTypes",
     "DatabaseSink",
     "DeadLetter",
     "DebeziumJsonDeserializationSchema",
@@ -332,6 +337,7 @@ __all__ = [
     "FlatMapFunction",
     "ForkpointError",
     "Function",
+    "FunctionContext",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "GlobalWindow",
@@ -407,6 +413,7 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "PythonFunction",
     "ReadOnlyBroadcastState",
     "ReaderContext",
     "RecordParseError",
@@ -426,6 +433,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "ScalarFunction",
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
@@ -500,4 +508,5 @@ __all__ = [
     "empty_result_predicate",
     "exception_type_predicate",
     "has_exception_predicate",
+    "udf",
 ]

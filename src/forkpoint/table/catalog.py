@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
+from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
+from forkpoint.table.function_catalog import FunctionCatalog
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading
@@ -59,6 +61,7 @@ class Catalog:
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
+    functions: FunctionCatalog = field(default_factory=FunctionCatalog)
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
 
@@ -78,6 +81,10 @@ class Catalog:
             if tuple(parts[:size]) == default:
                 return ".".join(parts[size:])
         return ".".join(parts)
+
+    def functions_in(self, space: Space | None = None) -> Functions:
+        """The functions that a query may call which looks for names in ``space``."""
+        return self.functions.reachable(lambda name: self.path(name, space))
 
     def has(self, path: str) -> bool:
         return path in self._all

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import GraphError
+from forkpoint.functions.sql import ScalarFunction
 from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Insert, Query
 from forkpoint.table.explanation import explained
+from forkpoint.table.functions import PythonFunction
 from forkpoint.table.results import TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
@@ -53,6 +56,29 @@ class StreamTableEnvironment:
         ``schema``: more columns, and which is event time.
         """
         self._session.add_stream(view_path, data_stream, schema)
+
+    def create_temporary_function(self, path: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in a database; functions with type hints need no ``udf()``.
+
+        SQL's own functions of the same name precede it.
+        """
+        self._session.create_function(path, function, system=False)
+
+    def create_temporary_system_function(self, name: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in all databases. It precedes SQL's own of the same name."""
+        self._session.create_function(name, function, system=True)
+
+    def drop_temporary_function(self, path: str) -> bool:
+        """Forget a function of a database. Returns whether there was one."""
+        return self._session.drop_function(path, system=False) is None
+
+    def drop_temporary_system_function(self, name: str) -> bool:
+        """Forget a function of all databases. Returns whether there was one."""
+        return self._session.drop_function(name, system=True) is None
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The names of the functions of this program."""
+        return list(self._session.catalog.functions.names())
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""
