@@ -22,6 +22,7 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Query
 from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE, TestSource, run_local
+from programs import ENVIRONMENT, run_python
 
 LOCAL = {"execution.engine": "local"}
 
@@ -259,6 +260,122 @@ def test_names_of_functions() -> None:
     assert not tables.drop_temporary_function("length")
     tables.execute_sql("DROP FUNCTION IF EXISTS db.ident")
     assert "db.ident" not in tables.list_user_defined_functions()
+
+
+class Number(fp.ScalarFunction):
+    """Numbers its calls."""
+
+    def open(self, function_context: fp.FunctionContext) -> None:
+        self.calls = 0
+
+    def eval(self, v: int | None) -> int:
+        self.calls += 1
+        return self.calls
+
+
+NUMBERED = [
+    ("SELECT n, n + 0 FROM (SELECT number(v) AS n FROM orders) AS o WHERE n > 0", lambda n, m: n == m, 8),
+    ("SELECT number(v), number(v) + 1 FROM orders WHERE number(v) <= 4", lambda n, m: n + 1 == m, 4),
+    ("SELECT number(v), 0 FROM orders WHERE v = 2", lambda n, m: n <= 4, 4),
+    ("SELECT number(g), MAX(number(g)) FROM orders GROUP BY number(g)", lambda n, m: n == m, 8),
+    ("SELECT a.n, b.m FROM (SELECT v, x, number(v) AS n FROM orders) AS a LEFT JOIN "
+     "(SELECT number(v) AS m FROM orders WHERE v = 2) AS b ON a.n = b.m", lambda n, m: n == m if n <= 4 else m is None, 8),
+    ("SELECT n, SUM(n) OVER (PARTITION BY number(v) ORDER BY n) FROM (SELECT v, number(v) AS n FROM orders) AS o",
+     lambda n, m: n == m, 8),
+    ("SELECT number(v), e FROM orders CROSS JOIN UNNEST(ARRAY[number(v)]) AS t (e)", lambda n, m: n == m, 8),
+    ("SELECT p, q FROM (SELECT number(n) AS p, n AS q FROM (SELECT number(v) AS n FROM orders) AS o) AS p UNION ALL "
+     "SELECT v, v FROM orders WHERE v > 5", lambda n, m: n == m, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "expected", "count"), NUMBERED)
+def test_a_row_has_one_result_of_a_function_that_is_not_deterministic(query: str, expected: Any, count: int) -> None:
+    tables = environment([Order(k, g, v, None) for k in ("a", None) for g in (0, None) for v in (2, None)], epoch_rows=3)
+    tables.create_temporary_function("number", fp.udf(Number(), result_type="BIGINT", deterministic=False))
+    found = folded(tables, query)
+    assert found.total() == count
+    assert all(expected(*row) for row in found), found
+
+
+@pytest.mark.parametrize(
+    ("query", "mark", "message"),
+    [
+        ("SELECT k, u(SUM(v)) FROM orders GROUP BY k", " " * 10, "u is not deterministic, so it cannot be called for rows that"),
+        ("SELECT a.k FROM orders a JOIN orders b ON u(a.v) = b.v", " " * 42, "u is not deterministic, so a join cannot compare"),
+    ],
+)
+def test_a_function_that_is_not_deterministic_is_refused_for_rows_that_change(query: str, mark: str, message: str) -> None:
+    tables = environment([])
+    tables.create_temporary_function("u", fp.udf(f, deterministic=False))
+    with pytest.raises(SqlError) as error:
+        tables.execute_sql(query)
+    assert message in str(error.value)
+    assert str(error.value).endswith(f"\n  {mark}^")
+
+
+# -- where functions are ----------------------------------------------------------------------------------------------
+
+MODULE = """
+import forkpoint as fp
+
+class Scaled(fp.ScalarFunction):
+    def eval(self, v: int) -> int:
+        return v * 10
+
+@fp.udf
+def twice(v: int) -> int:
+    return v * 2
+"""
+FILE = """
+SET 'execution.engine' = 'local';
+CREATE FUNCTION twice AS 'beside.twice' LANGUAGE PYTHON;
+CREATE TEMPORARY SYSTEM FUNCTION scaled AS 'beside.Scaled' LANGUAGE PYTHON;
+CREATE TABLE orders (v BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '3', 'fields.v.kind' = 'sequence',
+    'fields.v.start' = '1', 'fields.v.end' = '3');
+CREATE TABLE out (v BIGINT, w BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+INSERT INTO out SELECT twice(v), scaled(v) FROM orders;
+"""
+
+
+@pytest.mark.parametrize("arguments", [["run", "app/app.sql"], ["sql", "-f", "app/app.sql", "-e", FILE.split(";\n")[-2]]])
+def test_a_file_of_sql_has_functions_beside_it(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "beside.py").write_text(MODULE)
+    (tmp_path / "app" / "app.sql").write_text(FILE)
+    run_python(["-m", "forkpoint.cli", *arguments], cwd=tmp_path, env=ENVIRONMENT, check=True)
+    lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]
+    assert sorted(lines) == ['{"v":2,"w":10}', '{"v":4,"w":20}', '{"v":6,"w":30}']
+
+
+PROGRAM = """
+import forkpoint as fp
+from beside import Scaled, twice
+
+@fp.udf(result_type="STRING", func_type="pandas")
+def shown(v):
+    return v.astype(str) + "!"
+
+class Own(fp.ScalarFunction):
+    def eval(self, v):
+        return shown.name + str(v)
+
+env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "spark"}).set_parallelism(2)
+tables = fp.StreamTableEnvironment.create(env)
+tables.create_temporary_view("numbers", env.from_collection([(1,), (2,)], fp.Types.ROW_NAMED(["v"], [fp.Types.LONG()])))
+for name, function in {"twice": twice, "scaled": Scaled(), "shown": shown, "own": fp.udf(Own(), result_type="STRING")}.items():
+    tables.create_temporary_function(name, function)
+query = "SELECT twice(v), MAX(scaled(v)), shown(MAX(v)), own(SUM(v)) FROM numbers GROUP BY twice(v)"
+print(sorted(tuple(row) for row in tables.execute_sql(query).collect()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_functions_of_a_program_and_of_its_modules_reach_the_workers_of_spark(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(MODULE)
+    (tmp_path / "app.py").write_text(PROGRAM)
+    done = run_python([str(tmp_path / "app.py")], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert done.stdout.splitlines()[-1] == "[(2, 10, '1!', 'shown1'), (4, 20, '2!', 'shown2')]"
 
 
 # -- saved state -------------------------------------------------------------------------------------------------------

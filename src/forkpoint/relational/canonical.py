@@ -30,6 +30,7 @@ from forkpoint.relational.plan import (
     RIGHT,
     Aggregate,
     AggregateCall,
+    Apply,
     Join,
     Order,
     Over,
@@ -65,7 +66,7 @@ def merged(plan: Plan) -> Plan:
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
-        case Window():
+        case Window() | Apply():
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
@@ -124,6 +125,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_window(plan)
     if isinstance(plan, Unnest):
         return _canonical_unnest(plan)
+    if isinstance(plan, Apply):
+        return _canonical_apply(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -220,6 +223,16 @@ def _canonical_unnest(plan: Unnest) -> tuple[Plan, Replacements]:
     found = Unnest(below, through(plan.of, columns), names, plan.outer)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
+
+
+def _canonical_apply(plan: Apply) -> tuple[Plan, Replacements]:
+    """The columns of the calls have names that no column of a table or another node below has."""
+    below, columns = _condition_only(plan.input)
+    number = sum(isinstance(node, Apply) for node in nodes_of(below))
+    calls = {item.name: through(item.of, columns) for item in plan.calls}
+    names = {name: f"$result{number} {of}" for name, of in calls.items()}
+    found = Apply(below, tuple(sorted((Item(names[name], of) for name, of in calls.items()), key=lambda item: item.name)))
+    return found, {**columns, **{name: Column(names[name], of.type) for name, of in calls.items()}}
 
 
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:

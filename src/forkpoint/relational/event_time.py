@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Unnest, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.plan import (
+    Aggregate,
+    Apply,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Unnest,
+    Window,
+    is_windowed,
+    unwrapped,
+    window_columns,
+)
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
@@ -15,7 +27,7 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
-        case Unnest(input=input):
+        case Unnest(input=input) | Apply(input=input):
             return rowtimes(input)
         case Aggregate(keys=keys) if is_windowed(plan):
             times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}

@@ -128,6 +128,18 @@ def element_types(of: SqlType) -> tuple[SqlType, ...]:
     return tuple(each.type for each in of.element.fields) if of.element.name == "ROW" else (of.element,)
 
 
+class Apply(msgspec.Struct, frozen=True, tag_field="node", tag="apply"):
+    """The rows of the input, with a column for each call of a function that is not deterministic: so that each row has one
+    result of it. The input only adds rows."""
+
+    input: Plan
+    calls: tuple[Item, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *(Field(item.name, item.of.type) for item in self.calls))
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -221,7 +233,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -262,6 +274,8 @@ def keys_of(plan: Plan) -> list[Key]:
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]
+        case Apply(below):
+            return keys_of(below)
         case Join():
             return _keys_of_join(plan)
         case Over(below, partition, _, calls):
@@ -310,7 +324,7 @@ def window_columns(plan: Plan) -> dict[str, WindowColumn]:
     match plan:
         case Window(windows=windows, names=names):
             return {name: WindowColumn(role, windows) for name, role in zip(names, ROLES, strict=True)}
-        case Select(input=input, items=()):  # a condition on all columns
+        case Select(input=input, items=()) | Apply(input=input):  # a condition on all columns
             return window_columns(input)
         case Select(input=input, items=items):
             return _kept(items, window_columns(input))

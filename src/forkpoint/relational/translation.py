@@ -21,6 +21,7 @@ from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
     Aggregate,
+    Apply,
     Join,
     Over,
     Plan,
@@ -73,6 +74,8 @@ class Translator:
             return self._window(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Unnest):
             return self._unnest(below, condition, items, schema, weighted=weighted)
+        if isinstance(below, Apply):
+            return self._apply(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
             if not (weighted and is_windowed(below)):
@@ -137,6 +140,21 @@ class Translator:
         spec = UnnestSpec(node.names, node.outer)
         rows = Edge(Transformation(spec, f"unnest {node.of}", upstream, row_type(fields, updating=updating)))
         return selected((rows,), (condition, items), schema, weighted=weighted or updating)
+
+    def _apply(
+        self, node: Apply, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter of rows with the results of calls, in a step of their own: it sees each row once."""
+        calls = {item.name for item in node.calls}
+        read = [item.of for item in (*items, *node.calls)] + ([] if condition is None else [condition])
+        used = {
+            column.name: Item(column.name, column) for each in read for column in columns_of(each) if column.name not in calls
+        }
+        below = tuple(used.values()) or (_ROW,)
+        fields = tuple(Field(item.name, item.of.type) for item in (*below, *node.calls))
+        kept = items_of(fields[: len(below)])
+        rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
+        return selected(rows, (condition, items), schema, weighted=weighted)
 
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":

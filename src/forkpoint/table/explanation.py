@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forkpoint.relational.plan import (
     Aggregate,
+    Apply,
     Join,
     Over,
     Plan,
@@ -54,6 +55,8 @@ def _described(node: Plan) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
+        case Apply(calls=applied):
+            return f"Apply {', '.join(item.name for item in applied)}"
         case Window(time=time, windows=windows, partition=partition):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
             return f"Window {windows} of {time}{by}"

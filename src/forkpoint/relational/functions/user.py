@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as fields_of
 from itertools import repeat
 from typing import Any, Literal
@@ -58,20 +58,22 @@ class UserFunction:
 @dataclass(frozen=True)
 class Functions:
     """The functions in reach of a query. ``system``: by name, those that precede SQL's own of the same name. ``find``: the
-    others, by name or path. ``called``: all that queries call, by identity."""
+    others, by name or path. ``called``: all that queries call, and ``places``: where this query calls them, by identity."""
 
     system: Mapping[str, UserFunction]
     find: Callable[[str], UserFunction | None]
     names: frozenset[str]
     called: dict[str, UserFunction]
+    places: dict[str, int] = field(default_factory=dict)
 
     def named(self, name: str, own: Container[str]) -> UserFunction | None:
         """The function that a name, or a path with points, means; None if it is none or one of SQL's ``own``."""
         name = name.lower()
         return self.system.get(name) or (None if name.upper() in own else self.find(name))
 
-    def call(self, function: UserFunction, arguments: Sequence[Expression]) -> Expression | str:
-        """The call of a function; a text says why there is none."""
+    def call(self, function: UserFunction, arguments: Sequence[Expression], at: int = 0) -> Expression | str:
+        """The call of a function; a text says why there is none. ``at``: its place in the query."""
+        self.places.setdefault(function.identity, at)
         self.called[function.identity] = function
         return call_of(function, arguments)
 
@@ -119,8 +121,8 @@ def calls_in(value: Any) -> Iterator[str]:
         for name in value.__struct_fields__:
             yield from calls_in(getattr(value, name))
     elif is_dataclass(value):
-        for field in fields_of(value):
-            yield from calls_in(getattr(value, field.name))
+        for each in fields_of(value):
+            yield from calls_in(getattr(value, each.name))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

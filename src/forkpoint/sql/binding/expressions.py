@@ -288,7 +288,7 @@ class Binder:
         return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
 
     def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
-        found = self.scope.functions.call(function, list(map(self.bind, arguments)))
+        found = self.scope.functions.call(function, list(map(self.bind, arguments)), self.at(node))
         if isinstance(found, str):
             raise self.error(node, found)
         return found

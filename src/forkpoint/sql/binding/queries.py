@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 from sqlglot import exp
@@ -11,6 +11,7 @@ from sqlglot import exp
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
+from forkpoint.relational.nondeterminism import isolated
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -64,7 +65,12 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
     plan = binder.bind(tree)
     at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
-    return plan
+
+    def refuse(function: str, problem: str) -> NoReturn:
+        name = functions.called[function].name
+        raise query.source.error(functions.places[function], f"{name} {problem}")
+
+    return isolated(plan, lambda function: not functions.called[function].deterministic, refuse)
 
 
 class _QueryBinder:
