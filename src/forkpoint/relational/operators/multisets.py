@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, better, decimal_sums
+from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
@@ -110,7 +110,7 @@ class Multiset:
     def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:
         if (counts < 0).any():
             value = values[int(np.argmax(counts < 0))].as_py()
-            raise JobFailed(f"operator {self._backend.uid!r}: value {value!r} is removed from a group that does not have it")
+            raise never_added(self._backend.uid, f"{self._name} {value!r}")
         encoded = self._counts.encode_columns([pa.array(counts)])
         self._log.add(names, [data if count else None for data, count in zip(encoded, counts.tolist(), strict=True)])
 
