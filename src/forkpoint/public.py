@@ -226,6 +226,7 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
+from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
 from forkpoint.table.results import TableResult
 from forkpoint.table.schema import Schema
@@ -300,6 +301,8 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DataType",
+    "DataTypes",
     "DatabaseSink",
     "DeadLetter",
     "DebeziumJsonDeserializationSchema",
