@@ -227,9 +227,15 @@ from forkpoint.graph.options import (
 )
 from forkpoint.sql.errors import SqlError
 from forkpoint.table.data_types import DataType, DataTypes
-from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
+from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
+from forkpoint.table.expression import Expression
+from forkpoint.table.expressions import call, col, lit
+from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.results import TableResult
 from forkpoint.table.schema import Schema
+from forkpoint.table.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.table import Table
+from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -317,6 +323,7 @@ __all__ = [
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EnvironmentSettings",
     "EpochGone",
     "EpochOutput",
     "EventTimeSessionWindows",
@@ -325,6 +332,7 @@ __all__ = [
     "EvictorContext",
     "ExecutionConfig",
     "ExponentialBackoffDelayRetryStrategy",
+    "Expression",
     "ExternalizedCheckpointRetention",
     "FileSink",
     "FileSource",
@@ -397,6 +405,7 @@ __all__ = [
     "OutputLost",
     "OutputRefused",
     "OutputTag",
+    "Over",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -432,6 +441,7 @@ __all__ = [
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
+    "Session",
     "SessionWindowTimeGapExtractor",
     "SideElements",
     "SimpleStringSchema",
@@ -439,6 +449,7 @@ __all__ = [
     "SinkBatch",
     "SinkContext",
     "SinkWriter",
+    "Slide",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
@@ -466,6 +477,9 @@ __all__ = [
     "Sum",
     "SystemUnavailable",
     "Table",
+    "TableConfig",
+    "TableEnvironment",
+    "TablePipeline",
     "TableResult",
     "TaggedUnion",
     "Time",
@@ -480,6 +494,7 @@ __all__ = [
     "Trigger",
     "TriggerContext",
     "TriggerResult",
+    "Tumble",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TypeInformation",
@@ -500,7 +515,10 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "call",
+    "col",
     "empty_result_predicate",
     "exception_type_predicate",
     "has_exception_predicate",
+    "lit",
 ]
