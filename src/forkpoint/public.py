@@ -231,10 +231,12 @@ from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
 from forkpoint.table.pipelines import StatementSet, TablePipeline
-from forkpoint.table.results import TableResult
+from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.results import ResultKind, TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.settings import EnvironmentSettings, TableConfig
 from forkpoint.table.table import Table
+from forkpoint.table.table_descriptor import FormatDescriptor, TableDescriptor
 from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
@@ -342,6 +344,7 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "ForkpointError",
+    "FormatDescriptor",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
@@ -426,9 +429,11 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RenamedFrom",
+    "ResolvedSchema",
     "RestartStrategy",
     "RestoreOptions",
     "RestoreRefused",
+    "ResultKind",
     "RetryPredicate",
     "RollingPolicy",
     "Row",
@@ -478,6 +483,7 @@ __all__ = [
     "SystemUnavailable",
     "Table",
     "TableConfig",
+    "TableDescriptor",
     "TableEnvironment",
     "TablePipeline",
     "TableResult",

@@ -17,7 +17,7 @@ def file_type(of: DataType) -> TypeInformation:
             return Types.MAP(*parts)
         case "ROW":
             return Types.ROW_NAMED(of.names, parts)
-    return of.nullable().sql_type.value_type
+    return of.nullable().sql.value_type
 
 
 def digits_of(of: DataType) -> tuple[int, int] | None:

@@ -34,18 +34,18 @@ class DataType:
         return f"{self.name}({', '.join(map(str, self.numbers))})" if self.numbers else self.name
 
     @property
-    def sql_type(self) -> SqlType:
+    def sql(self) -> SqlType:
         """The type in plans. Raises ConfigError if SQL has no such type yet."""
         match self.name, self.parts:
             case "DECIMAL", ():
                 precision, scale = self.numbers
                 return decimal_type((precision, scale), self.is_nullable)
             case "ARRAY", (element,):
-                return array_type(element.data_type.sql_type).with_null(self.is_nullable)
+                return array_type(element.data_type.sql).with_null(self.is_nullable)
             case "MAP", (key, value):
-                return map_type(key.data_type.sql_type, value.data_type.sql_type).with_null(self.is_nullable)
+                return map_type(key.data_type.sql, value.data_type.sql).with_null(self.is_nullable)
             case "ROW", parts:
-                types = [part.data_type.sql_type for part in parts]
+                types = [part.data_type.sql for part in parts]
                 return row_of([part.name for part in parts], types).with_null(self.is_nullable)
         found = {"CHAR": "STRING", "VARCHAR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES"}.get(self.name, self.name)
         if found in ("INTERVAL", "MULTISET"):
@@ -105,7 +105,7 @@ def data_type_of(of: SqlType) -> DataType:
 
 def fields_of(row: DataType) -> tuple[Field, ...]:
     """The columns of a table with rows of ``DataTypes.ROW``."""
-    return tuple(Field(part.name, part.data_type.sql_type) for part in row.parts)
+    return tuple(Field(part.name, part.data_type.sql) for part in row.parts)
 
 
 class _Names(type):

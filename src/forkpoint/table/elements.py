@@ -8,8 +8,12 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from forkpoint.errors import ConfigError
-from forkpoint.table.data_types import DataType, DataTypes, RowField
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.types import SqlType
+from forkpoint.table.data_types import DataType, DataTypes, RowField, fields_of
 from forkpoint.table.expression import Expression
 from forkpoint.table.nodes import Node, Sql, Value, children
 from forkpoint.types import Row
@@ -27,6 +31,12 @@ _TYPES: dict[type, DataType] = {
     date: DataTypes.DATE(),
     datetime: DataTypes.TIMESTAMP_LTZ(),
     time: DataTypes.TIME(),
+}
+
+
+_OF_ARROW = {
+    SqlType(name).arrow_type: DataType(name)
+    for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BYTES", "DATE", "TIME")
 }
 
 
@@ -51,6 +61,40 @@ def rows_of(elements: Iterable[Any], schema: RowSchema) -> tuple[list[tuple[Any,
         RowField(name, _common([_inferred(value) for value in column], name)) for name, column in zip(names, columns, strict=True)
     ]
     return rows, DataTypes.ROW(fields)
+
+
+def frame_rows(frame: Any, schema: RowSchema) -> tuple[list[Any], DataType]:
+    """The rows of a pandas DataFrame, and their type. Raises ConfigError."""
+    columns = pa.Table.from_pandas(frame, preserve_index=False).columns
+    given = [] if isinstance(schema, DataType) else list(schema or ())
+    names = schema.names if isinstance(schema, DataType) else [each for each in given if isinstance(each, str)]
+    types = schema.field_types() if isinstance(schema, DataType) else [each for each in given if isinstance(each, DataType)]
+    names = names or list(map(str, frame.columns))
+    types = types or [_of_arrow(column.type, name) for column, name in zip(columns, names, strict=True)]
+    if not len(columns) == len(names) == len(types):
+        raise ConfigError(f"the frame has {len(columns)} columns, the schema {len(names)} names and {len(types)} types")
+    of = DataTypes.ROW([RowField(*each) for each in zip(names, types, strict=True)])
+    fields = fields_of(of)
+    try:
+        arrays = [column.combine_chunks().cast(each.type.arrow_type) for column, each in zip(columns, fields, strict=True)]
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"the frame does not fit the schema: {error}") from None
+    return row_type(fields).from_columns(arrays), of
+
+
+def _of_arrow(of: pa.DataType, name: str) -> DataType:
+    if pa.types.is_list(of):
+        return DataTypes.ARRAY(_of_arrow(of.value_type, name))
+    if pa.types.is_decimal(of):
+        return DataTypes.DECIMAL(of.precision, of.scale)
+    if pa.types.is_timestamp(of):
+        return DataTypes.TIMESTAMP() if of.tz is None else DataTypes.TIMESTAMP_LTZ()
+    if pa.types.is_string(of) or pa.types.is_large_string(of):
+        return DataTypes.STRING()
+    found = _OF_ARROW.get(of)
+    if found is None:
+        raise ConfigError(f"column {name!r} of the frame is {of}; give its type in the schema")
+    return found
 
 
 def _names_of(element: Any) -> list[str]:

@@ -17,16 +17,17 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
 from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.data_types import fields_of
-from forkpoint.table.elements import RowSchema, rows_of
+from forkpoint.table.elements import RowSchema, frame_rows, rows_of
 from forkpoint.table.expression import Expression
 from forkpoint.table.pipelines import StatementSet, started
-from forkpoint.table.results import TableResult
+from forkpoint.table.results import Change, TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
 from forkpoint.table.settings import EnvironmentSettings, TableConfig
 from forkpoint.table.statements import execute
 from forkpoint.table.streams import stream_table
-from forkpoint.table.table import Table
+from forkpoint.table.table import Table, with_fields
+from forkpoint.table.table_descriptor import TableDescriptor
 
 Settings = EnvironmentSettings | Configuration
 
@@ -94,6 +95,20 @@ class TableEnvironment:
 
         return self._read(self._session.catalog.add_unnamed("elements", table))
 
+    def from_pandas(self, pdf: Any, schema: RowSchema = None, splits_num: int = 1) -> Table:
+        """A table of the rows of a pandas DataFrame. ``schema``: as of ``from_elements``."""
+        return self.from_elements(*frame_rows(pdf, schema))
+
+    def from_descriptor(self, descriptor: TableDescriptor) -> Table:
+        """A table that has no name in SQL."""
+        return self._read(self._session.catalog.add_unnamed("table", lambda name: self._session.defined(descriptor.ddl(name))))
+
+    def create_temporary_table(self, path: str, descriptor: TableDescriptor, ignore_if_exists: bool = False) -> None:
+        """Create a table, as CREATE TABLE does. SqlError if it is not valid."""
+        self.execute_sql(descriptor.ddl(path, if_not_exists=ignore_if_exists))
+
+    create_table = create_temporary_table
+
     def create_temporary_view(
         self, view_path: str, table_or_data_stream: Table | DataStream[Any], *fields_or_schema: Any
     ) -> None:
@@ -103,8 +118,16 @@ class TableEnvironment:
         """
         if isinstance(table_or_data_stream, Table):
             self._session.add_view(view_path, ProgramView(table_or_data_stream._plan))
+        elif fields_or_schema and not isinstance(fields_or_schema[0], Schema):
+            self.create_temporary_view(view_path, self._stream(table_or_data_stream, fields_or_schema))
         else:
-            self._session.add_stream(view_path, table_or_data_stream, _schema(fields_or_schema))
+            self._session.add_stream(view_path, table_or_data_stream, *fields_or_schema)
+
+    def _stream(self, stream: DataStream[Any], given: tuple[Any, ...]) -> Table:
+        """A stream as a table. ``given``: a Schema, or its columns."""
+        schema = given[0] if given and isinstance(given[0], Schema) else None
+        table = self._read(self._session.catalog.add_unnamed("stream", lambda name: stream_table(name, stream, schema)))
+        return table if schema is not None else with_fields(table, given)
 
     def create_view(self, view_path: str, table: Table) -> None:
         """Give a table a name in SQL."""
@@ -209,8 +232,7 @@ class StreamTableEnvironment(TableEnvironment):
         ``fields_or_schema``: a Schema, which may also select the columns, compute more, and say which is event time; or the
         columns, by name or, with new names, by position.
         """
-        schema = _schema(fields_or_schema)
-        return self._read(self._session.catalog.add_unnamed("stream", lambda name: stream_table(name, data_stream, schema)))
+        return self._stream(data_stream, fields_or_schema)
 
     def to_data_stream(self, table: Table) -> DataStream[Any]:
         """The rows of a table that only gains rows. GraphError for others: use ``to_changelog_stream``."""
@@ -218,13 +240,14 @@ class StreamTableEnvironment(TableEnvironment):
             raise GraphError("the table also changes rows, which a stream cannot tell; use to_changelog_stream()")
         return self._session.stream(table._plan, "stream")
 
-
-def _schema(given: tuple[Any, ...]) -> Schema | None:
-    if not given:
-        return None
-    if len(given) == 1 and isinstance(given[0], Schema):
-        return given[0]
-    raise ConfigError("a stream's columns are given as a Schema")
+    def to_changelog_stream(
+        self, table: Table, target_schema: Schema | None = None, changelog_mode: Any = None
+    ) -> DataStream[Any]:
+        """The changes of a table as Rows with a kind: INSERT or DELETE."""
+        if target_schema is not None or changelog_mode is not None:
+            raise ConfigError("to_changelog_stream() takes the table only; select the columns from it first")
+        changes = self._session.stream(table._plan, "stream")
+        return changes.map(Change(changes, table._plan.schema))
 
 
 def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:

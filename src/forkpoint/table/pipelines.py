@@ -12,6 +12,7 @@ from forkpoint.sql.statements import Insert
 from forkpoint.table.explanation import explained
 from forkpoint.table.results import TableResult
 from forkpoint.table.session import Session
+from forkpoint.table.table_descriptor import TableDescriptor
 
 if TYPE_CHECKING:
     from forkpoint.table.table import Table
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 class TablePipeline:
     """A table that is written into another one."""
 
-    def __init__(self, session: Session, plan: Plan, table_path: str, overwrite: bool) -> None:
+    def __init__(self, session: Session, plan: Plan, target: str | TableDescriptor, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("overwrite=True is not supported yet")
+        if isinstance(target, TableDescriptor):
+            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(target.ddl(name)))
+        else:
+            table_path = target
         self._session, self._given = session, {"table": plan}
         (statement,) = parse(Text(f"INSERT INTO {table_path} SELECT * FROM `table`", "Table API"))
         assert isinstance(statement, Insert)
@@ -54,9 +59,9 @@ class StatementSet:
         table_pipeline.add()
         return self
 
-    def add_insert(self, target_path: str, table: Table, overwrite: bool = False) -> StatementSet:
+    def add_insert(self, target_path_or_descriptor: str | TableDescriptor, table: Table, overwrite: bool = False) -> StatementSet:
         """Add a table that is written into another one."""
-        return self.add(table.insert_into(target_path, overwrite))
+        return self.add(table.insert_into(target_path_or_descriptor, overwrite))
 
     def add_insert_sql(self, stmt: str) -> StatementSet:
         """Add an INSERT statement. SqlError if it is not valid."""

@@ -21,6 +21,7 @@ from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
+from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
@@ -67,6 +68,13 @@ class Session:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
             connector_of(statement)
             self.catalog.tables[path] = statement
+
+    def defined(self, ddl: str) -> CreateTable:
+        """The table of a CREATE TABLE statement, which is not created."""
+        (table,) = parse(Text(ddl, "Table API"))
+        assert isinstance(table, CreateTable)
+        connector_of(table)
+        return table
 
     def create_table_as(self, statement: CreateTableAs) -> None:
         """Create a table with a query's columns, and add the operators that write the result into it."""
@@ -220,8 +228,8 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path)
-        if table is None:
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 

@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkpoint.errors import ConfigError
+from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import Plan
-from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
 from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.expression import Expression, node_of
-from forkpoint.table.nodes import Name, Named, Node, Writer, expanded, named, quoted
+from forkpoint.table.nodes import Name, Named, Node, Value, WindowProperty, Writer, expanded, named, quoted
 from forkpoint.table.pipelines import TablePipeline
-from forkpoint.table.results import TableResult
+from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.results import TableResult, remaining
 from forkpoint.table.session import Session
+from forkpoint.table.table_descriptor import TableDescriptor
 from forkpoint.table.window import GroupWindow, OverWindow
+from forkpoint.types import Row
 
 SOURCE = "Table API"
 """The name of such text in messages."""
@@ -216,13 +219,21 @@ class Table:
         """The changes of the result, which run when they are collected or printed."""
         return TableResult(self._plan.schema, self._session.stream(self._plan))
 
-    def insert_into(self, table_path: str, overwrite: bool = False) -> TablePipeline:
+    def insert_into(self, table_path_or_descriptor: str | TableDescriptor, overwrite: bool = False) -> TablePipeline:
         """The table as the input of another one, for ``execute`` or a statement set."""
-        return TablePipeline(self._session, self._plan, table_path, overwrite)
+        return TablePipeline(self._session, self._plan, table_path_or_descriptor, overwrite)
 
-    def execute_insert(self, table_path: str, overwrite: bool = False) -> TableResult:
+    def execute_insert(self, table_path_or_descriptor: str | TableDescriptor, overwrite: bool = False) -> TableResult:
         """Start a job that writes the rows into a table."""
-        return self.insert_into(table_path, overwrite).execute()
+        return self.insert_into(table_path_or_descriptor, overwrite).execute()
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame. Runs until the input ends."""
+        import pyarrow as pa
+
+        of = row_type(self._plan.schema)
+        rows = [Row.of(of.names, values) for values in remaining(self.execute().collect())]
+        return pa.Table.from_arrays(of.to_columns(rows), schema=of.arrow_schema).to_pandas()
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
@@ -234,13 +245,26 @@ class Table:
 
     def print_schema(self) -> None:
         """Print the columns and their types."""
-        print(schema_text(self._rows.schema))
+        print(self.get_resolved_schema())
+
+    def get_resolved_schema(self) -> ResolvedSchema:
+        """The columns and their types."""
+        return ResolvedSchema.of(self._rows.schema)
+
+    get_schema = get_resolved_schema
 
 
-def schema_text(fields: tuple[Field, ...]) -> str:
-    """The columns as Flink prints them."""
-    lines = ",\n".join(f"  {quoted(field.name)} {data_type_of(field.type)}" for field in fields)
-    return f"(\n{lines}\n)"
+def with_fields(table: Table, fields: Sequence[Expression | str]) -> Table:
+    """A stream's table with the columns that a program names: by name if one is the stream's, else new names by position."""
+    nodes = [node_of(col) for each in fields for col in (each.split(",") if isinstance(each, str) else [each])]
+    nodes = [Name(node.value.strip()) if isinstance(node, Value) else node for node in nodes]
+    if not nodes:
+        return table
+    names = [node.name if isinstance(node, Name) else "" for node in nodes]
+    if any(isinstance(node, WindowProperty) for node in nodes):
+        raise ConfigError("event time is declared in a Schema: .column_by_expression('ts', …).watermark('ts', …)")
+    by_name = not all(names) or any(name in table._types for name in names)
+    return table.select(*map(Expression, nodes)) if by_name else table.alias(*names)
 
 
 class GroupedTable:
