@@ -14,8 +14,13 @@ from forkpoint.table.answers import Answer, cell, tableau
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.types import Row, RowKind
 
-ResultKind = Enum("ResultKind", "SUCCESS SUCCESS_WITH_CONTENT", start=0)
-"""Whether a statement has a result other than OK."""
+
+class ResultKind(Enum):
+    """Whether a statement has a result other than OK."""
+
+    SUCCESS = 0
+    SUCCESS_WITH_CONTENT = 1
+
 
 _OK = Answer(("result",), [("OK",)], is_text=True)
 
