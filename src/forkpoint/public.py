@@ -18,7 +18,11 @@ from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputF
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.changes import (
+    CanalJsonDeserializationSchema,
+    DebeziumJsonDeserializationSchema,
+    MaxwellJsonDeserializationSchema,
+)
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufMessage, ProtobufSerializationSchema
@@ -228,10 +232,18 @@ from forkpoint.graph.options import (
 )
 from forkpoint.sql.errors import SqlError
 from forkpoint.table.data_types import DataType, DataTypes
-from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
+from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
+from forkpoint.table.expression import Expression
+from forkpoint.table.expressions import call, col, lit
 from forkpoint.table.functions import PythonFunction, udf
-from forkpoint.table.results import TableResult
+from forkpoint.table.pipelines import StatementSet, TablePipeline
+from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.results import ResultKind, TableResult
 from forkpoint.table.schema import Schema
+from forkpoint.table.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.table import Table
+from forkpoint.table.table_descriptor import FormatDescriptor, TableDescriptor
+from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -319,6 +331,7 @@ __all__ = [
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EnvironmentSettings",
     "EpochGone",
     "EpochOutput",
     "EventTimeSessionWindows",
@@ -327,6 +340,7 @@ __all__ = [
     "EvictorContext",
     "ExecutionConfig",
     "ExponentialBackoffDelayRetryStrategy",
+    "Expression",
     "ExternalizedCheckpointRetention",
     "FileSink",
     "FileSource",
@@ -336,6 +350,7 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "ForkpointError",
+    "FormatDescriptor",
     "Function",
     "FunctionContext",
     "FunctionInitializationContext",
@@ -384,6 +399,7 @@ __all__ = [
     "MapStateDescriptor",
     "Max",
     "MaxBy",
+    "MaxwellJsonDeserializationSchema",
     "MemorySize",
     "MergeCallback",
     "MergingWindowAssigner",
@@ -400,6 +416,7 @@ __all__ = [
     "OutputLost",
     "OutputRefused",
     "OutputTag",
+    "Over",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -421,9 +438,11 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RenamedFrom",
+    "ResolvedSchema",
     "RestartStrategy",
     "RestoreOptions",
     "RestoreRefused",
+    "ResultKind",
     "RetryPredicate",
     "RollingPolicy",
     "Row",
@@ -437,6 +456,7 @@ __all__ = [
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
+    "Session",
     "SessionWindowTimeGapExtractor",
     "SideElements",
     "SimpleStringSchema",
@@ -444,6 +464,7 @@ __all__ = [
     "SinkBatch",
     "SinkContext",
     "SinkWriter",
+    "Slide",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
@@ -471,6 +492,10 @@ __all__ = [
     "Sum",
     "SystemUnavailable",
     "Table",
+    "TableConfig",
+    "TableDescriptor",
+    "TableEnvironment",
+    "TablePipeline",
     "TableResult",
     "TaggedUnion",
     "Time",
@@ -485,6 +510,7 @@ __all__ = [
     "Trigger",
     "TriggerContext",
     "TriggerResult",
+    "Tumble",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TypeInformation",
@@ -505,8 +531,11 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "call",
+    "col",
     "empty_result_predicate",
     "exception_type_predicate",
     "has_exception_predicate",
+    "lit",
     "udf",
 ]

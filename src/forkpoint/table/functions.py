@@ -12,8 +12,9 @@ from typing import Any, Literal
 from forkpoint.errors import ConfigError, one_of
 from forkpoint.functions.sql import ScalarFunction, UserDefinedFunction
 from forkpoint.relational.functions.user import Form, UserFunction
-from forkpoint.relational.types import SqlType
-from forkpoint.table.data_types import sql_type_of
+from forkpoint.relational.types import SqlType, sql_type
+from forkpoint.table.data_types import DataType
+from forkpoint.types import TypeInformation, type_of
 
 _FORMS = ("general", "pandas", "arrow")
 
@@ -129,3 +130,18 @@ def udf(
 def as_python_function(given: Any) -> PythonFunction:
     """What ``create_temporary_function`` accepts: a function made by ``udf()``, or one with type hints. Raises ConfigError."""
     return given if isinstance(given, PythonFunction) else udf(given)
+
+
+def sql_type_of(given: Any) -> SqlType:
+    """The type for a DataType, a text such as ``"ROW<a INT>"``, a type of streams, or an annotation. Raises ConfigError."""
+    if isinstance(given, DataType):
+        return given.sql
+    if isinstance(given, str):
+        from forkpoint.sql.types import type_of_text  # loads sqlglot
+
+        return type_of_text(given)
+    of = given if isinstance(given, TypeInformation) else type_of(given)
+    found = sql_type(of)
+    if found is None:
+        raise ConfigError(f"SQL has no type for {of}")
+    return found
