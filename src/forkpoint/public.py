@@ -220,7 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
-from forkpoint.functions.sql import FunctionContext, ScalarFunction
+from forkpoint.functions.sql import FunctionContext, ScalarFunction, TableFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -235,7 +235,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
-from forkpoint.table.functions import PythonFunction, udf
+from forkpoint.table.functions import PythonFunction, udf, udtf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -495,6 +495,7 @@ __all__ = [
     "TableConfig",
     "TableDescriptor",
     "TableEnvironment",
+    "TableFunction",
     "TablePipeline",
     "TableResult",
     "TaggedUnion",
@@ -538,4 +539,5 @@ __all__ = [
     "has_exception_predicate",
     "lit",
     "udf",
+    "udtf",
 ]

@@ -97,6 +97,8 @@ EQUAL = [
      "SELECT 1 / NULLIF(v, 0), TRUE FROM orders"),
     ("SELECT plus(MAX(plus(v)) OVER (PARTITION BY slug(k) ORDER BY plus(g), v, x)) FROM orders",
      "SELECT MAX(v + 1) OVER (PARTITION BY k ORDER BY g NULLS FIRST, v NULLS FIRST, x NULLS FIRST) + 1 FROM orders"),
+    ("SELECT v, (SELECT plus(MAX(b.v)) FROM orders AS b WHERE b.g = a.v) FROM orders AS a",
+     "SELECT v, (SELECT MAX(b.v) + 1 FROM orders AS b WHERE b.g = a.v) FROM orders AS a"),
     ("SELECT DISTINCT slug(k) FROM orders WHERE plus(g) IN (SELECT plus(v) FROM orders)",
      "SELECT DISTINCT k FROM orders WHERE g IN (SELECT v FROM orders)"),
 ]  # fmt: skip
@@ -207,7 +209,7 @@ MISTAKES = [
     (
         "CREATE FUNCTION h AS 'sql_results.Order' LANGUAGE PYTHON",
         " " * 16 + "^",
-        "udf 'Order' has no result type; give result_type",
+        "udf 'Order': it has no result type; give result_type",
     ),
     ("CREATE FUNCTION h AS 'com.acme.H' LANGUAGE JAVA", " " * 34 + "^", "functions are written in Python: add LANGUAGE PYTHON"),
     ("DROP FUNCTION ff", " " * 14 + "^", "there is no function 'ff'; did you mean 'f'?"),
@@ -231,7 +233,7 @@ def test_a_mistake_is_shown_where_it_is(text: str, mark: str, message: str) -> N
     ("make", "message"),
     [
         (lambda: fp.udf(f, result_type="BIGIN"), "udf 'f': result_type: type, line 1, column 1: there is no type BIGIN"),
-        (lambda: fp.udf(lambda v: v), "has no result type; give result_type, as in @udf"),
+        (lambda: fp.udf(lambda v: v), "it has no result type; give result_type, as in @udf"),
         (lambda: fp.udf(Slug, result_type="STRING"), "udf 'Slug': Slug is a class; give an instance, Slug()"),
         (lambda: fp.udf(f, func_type="numpy"), "udf 'f': func_type is 'numpy'; give one of"),  # type: ignore[arg-type]
         (lambda: fp.udf(f, version="a b"), "udf 'f': version 'a b' has other signs than letters, digits and ._-"),

@@ -44,3 +44,12 @@ class ScalarFunction(UserDefinedFunction):
     @abstractmethod
     def eval(self, *args: Any) -> Any:
         """Return the result. NULL is None."""
+
+
+class TableFunction(UserDefinedFunction):
+    """Computes rows from the values of a row; ``udtf()`` gives it its types."""
+
+    @abstractmethod
+    def eval(self, *args: Any) -> Any:
+        """Yield rows, or return a list of them: tuples, Rows, or values of a single column. A row by itself is one row, None
+        none."""

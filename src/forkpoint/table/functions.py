@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from forkpoint.errors import ConfigError, one_of
-from forkpoint.functions.sql import ScalarFunction, UserDefinedFunction
-from forkpoint.relational.functions.user import Form, UserFunction
-from forkpoint.relational.types import SqlType, sql_type
+from forkpoint.functions.sql import ScalarFunction, TableFunction, UserDefinedFunction
+from forkpoint.relational.functions.user import Form, Kind, UserFunction
+from forkpoint.relational.types import SqlType, array_type, row_of, sql_type
 from forkpoint.table.data_types import DataType
 from forkpoint.types import TypeInformation, type_of
 
 _FORMS = ("general", "pandas", "arrow")
 
 
-class _Delegating(ScalarFunction):
+class _Scalar(ScalarFunction):
     """A plain function as a ScalarFunction."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -29,12 +29,30 @@ class _Delegating(ScalarFunction):
         raise AssertionError
 
 
+class _Table(TableFunction):
+    """A plain function as a TableFunction."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.eval = function  # type: ignore[method-assign]
+
+    def eval(self, *args: Any) -> Any:
+        raise AssertionError
+
+
+_CLASSES: Mapping[Kind, tuple[str, type[UserDefinedFunction], type[Any]]] = {
+    "scalar": ("udf", ScalarFunction, _Scalar),
+    "table": ("udtf", TableFunction, _Table),
+}
+"""By the kind of a function: what makes it, its class, and that of plain functions."""
+
+
 @dataclass(frozen=True)
 class PythonFunction:
-    """A function with what SQL needs to know of it: what ``udf()`` returns."""
+    """A function with what SQL needs to know of it: what ``udf()`` and ``udtf()`` return."""
 
+    kind: Kind
     given: Any
-    input_types: tuple[Any, ...] | None
+    input_types: Any
     result_type: Any
     form: Form
     deterministic: bool | None
@@ -44,13 +62,15 @@ class PythonFunction:
     def bound(self, name: str | None = None) -> UserFunction:
         """The function under a name in SQL, by default its own. Raises ConfigError."""
         name = (name or self.name).lower()
-        called = self.given.eval if isinstance(self.given, ScalarFunction) else self.given
-        result = self._result(called)
-        inputs = None if self.input_types is None else tuple(self._type("input_types", of) for of in self.input_types)
-        arity = _arity(called) if inputs is None else (len(inputs), len(inputs))
-        body = self.given if isinstance(self.given, ScalarFunction) else _Delegating(self.given)
+        _, own, plain = _CLASSES[self.kind]
+        body: Any = self.given if isinstance(self.given, own) else plain(self.given)
+        result = self._result(body.eval) if self.kind == "scalar" else self._rows()
+        given = self.input_types
+        types = None if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+        inputs = None if types is None else tuple(self._type("input_types", of) for of in types)
+        arity = _arity(body.eval) if inputs is None else (len(inputs), len(inputs))
         deterministic = body.is_deterministic() if self.deterministic is None else self.deterministic
-        return UserFunction(name, self.version, inputs, arity, result, body, self.form, deterministic)
+        return UserFunction(name, self.version, inputs, arity, result, body, self.form, deterministic, self.kind)
 
     def _result(self, called: Any) -> SqlType:
         if self.result_type is not None:
@@ -58,16 +78,29 @@ class PythonFunction:
         try:
             hint = typing.get_type_hints(_plain(called)).get("return")
         except Exception as error:
-            raise ConfigError(f"udf {self.name!r}: its type hints cannot be read ({error}); give result_type") from error
+            raise self._error(f"its type hints cannot be read ({error}); give result_type") from error
         if hint is None:
-            raise ConfigError(f"udf {self.name!r} has no result type; give result_type, as in @udf(result_type='BIGINT')")
+            raise self._error("it has no result type; give result_type, as in @udf(result_type='BIGINT')")
         return self._type("the type hint of its result", hint).with_null()
+
+    def _rows(self) -> SqlType:
+        """The rows of a table function."""
+        if self.result_type is None:
+            raise self._error("it has no result types; give result_types, as in @udtf(result_types=['STRING', 'INT'])")
+        given = self.result_type if isinstance(self.result_type, list | tuple) else [self.result_type]
+        types = [self._type("result_types", of) for of in given]
+        if len(types) == 1 and types[0].name == "ROW":
+            return array_type(types[0])
+        return array_type(row_of([f"f{at}" for at in range(len(types))], types))
+
+    def _error(self, problem: str) -> ConfigError:
+        return ConfigError(f"{_CLASSES[self.kind][0]} {self.name!r}: {problem}")
 
     def _type(self, what: str, given: Any) -> SqlType:
         try:
             return sql_type_of(given)
         except ConfigError as error:
-            raise ConfigError(f"udf {self.name!r}: {what}: {error}") from error
+            raise self._error(f"{what}: {error}") from error
 
 
 def _plain(called: Any) -> Any:
@@ -105,26 +138,36 @@ def udf(
 
     ``version``: change it if the function computes something else, and saved state depends on it. Raises ConfigError.
     """
+    return _made("scalar", f, input_types, result_type, func_type, deterministic, name, version)
+
+
+def udtf(
+    f: Callable[..., Any] | TableFunction | None = None,
+    input_types: Any = None,
+    result_types: Any = None,
+    deterministic: bool | None = None,
+    name: str | None = None,
+    version: str = "1",
+) -> Any:
+    """A function or a TableFunction as a table function of SQL; without ``f`` a decorator. ``result_types``: of the columns, or a
+    ROW. See ``udf()``. Raises ConfigError."""
+    return _made("table", f, input_types, result_types, "general", deterministic, name, version)
+
+
+def _made(
+    kind: Kind, f: Any, inputs: Any, result: Any, form: str, deterministic: bool | None, name: str | None, version: str
+) -> Any:
     if f is None:
-        return functools.partial(
-            udf,
-            input_types=input_types,
-            result_type=result_type,
-            deterministic=deterministic,
-            name=name,
-            func_type=func_type,
-            version=version,
-        )
-    own = name or getattr(f, "__name__", None) or type(f).__name__
+        return lambda given: _made(kind, given, inputs, result, form, deterministic, name, version)
+    own, (what, of, _) = name or getattr(f, "__name__", None) or type(f).__name__, _CLASSES[kind]
     if isinstance(f, type) and issubclass(f, UserDefinedFunction):
-        raise ConfigError(f"udf {own!r}: {own} is a class; give an instance, {own}()")
-    if not callable(f) and not isinstance(f, ScalarFunction):
-        raise ConfigError(f"udf: {f!r} is neither a function nor a ScalarFunction")
-    form = one_of(f"udf {own!r}: func_type", func_type, _FORMS)
+        raise ConfigError(f"{what} {own!r}: {own} is a class; give an instance, {own}()")
+    if not isinstance(f, of) and (isinstance(f, UserDefinedFunction) or not callable(f)):
+        raise ConfigError(f"{what}: {f!r} is neither a function nor a {of.__name__}")
+    chosen: Form = one_of(f"{what} {own!r}: func_type", form, _FORMS)
     if not version or not all(sign.isalnum() or sign in "._-" for sign in version):
-        raise ConfigError(f"udf {own!r}: version {version!r} has other signs than letters, digits and ._-")
-    types = None if input_types is None else tuple(input_types) if isinstance(input_types, list | tuple) else (input_types,)
-    return PythonFunction(f, types, result_type, form, deterministic, own, version)
+        raise ConfigError(f"{what} {own!r}: version {version!r} has other signs than letters, digits and ._-")
+    return PythonFunction(kind, f, inputs, result, chosen, deterministic, own, version)
 
 
 def as_python_function(given: Any) -> PythonFunction:

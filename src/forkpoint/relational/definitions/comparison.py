@@ -21,7 +21,8 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
             return f"function {name} was version {before[name]} and is version {after[name]}: {refused}", ""
         if change == DIFFERENCE and before[name] != after.get(name):
             now = f"is version {after[name]} now" if name in after else "is not called any more"
-            return f"its result was computed by function {name}, version {before[name]}, which {now}; {REMEDY}", ""
+            remedy = "keep it, write the changed query's result into another table, or start without state (-s none)"
+            return f"its result was computed by function {name}, version {before[name]}, which {now}; {remedy}", ""
     return refused, change
 
 

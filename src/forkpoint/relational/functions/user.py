@@ -22,12 +22,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.errors import TypeNotSupported, UserFunctionError
+from forkpoint.errors import JobFailed, TypeNotSupported, UserFunctionError
 from forkpoint.relational.expressions import Call, Expression
 from forkpoint.relational.functions.registry import Datum, broadcast
 from forkpoint.relational.types import SqlType, widens
 from forkpoint.runtime.operators.base import NOT_USERS, shorten, user_failure
+from forkpoint.types import Row
 
+Kind = Literal["scalar", "table"]
 Form = Literal["general", "pandas", "arrow"]
 Columns = Callable[[Call, Sequence[Datum], int], pa.Array]
 """A function of columns: of a call, its arguments, and the number of rows."""
@@ -39,7 +41,8 @@ _DIGITS = decimal.Context(prec=76, rounding=decimal.ROUND_HALF_UP)
 @dataclass(frozen=True)
 class UserFunction:
     """A function by the name that queries have for it. ``inputs``: the types of its arguments (None: any). ``arity``: the numbers
-    of arguments that it takes, from and to (None: any). ``body``: a ScalarFunction. ``form``: what it receives and returns."""
+    of arguments that it takes, from and to (None: any). ``result``: of a table function, an ARRAY of ROWs. ``body``: a
+    ScalarFunction or TableFunction. ``form``: what it receives and returns."""
 
     name: str
     version: str
@@ -49,6 +52,7 @@ class UserFunction:
     body: Any
     form: Form = "general"
     deterministic: bool = True
+    kind: Kind = "scalar"
 
     @property
     def identity(self) -> str:
@@ -141,7 +145,14 @@ def known(functions: Mapping[str, Columns]) -> Iterator[None]:
 
 
 def called(call: Call, arguments: Sequence[Datum], rows: int) -> pa.Array:
-    return _known.get()[call.function](call, arguments, rows)
+    function = _known.get({}).get(call.function)
+    if function is None:  # of a query that was computed from its input again
+        name, _, version = call.function.partition("@")
+        raise JobFailed(
+            f"{call}: the replaced query's result was computed by function {name}, version {version}, which the new query does "
+            "not call; keep it in the query, or write the new query's result into another table"
+        )
+    return function(call, arguments, rows)
 
 
 def columns_of_function(function: UserFunction, uid: str) -> Columns:
@@ -184,6 +195,8 @@ class _General(_OfColumns):
         found: list[Any] = []
         given = zip(*values, strict=False) if values else repeat((), rows)
         evaluate, add, row = self.function.body.eval, found.append, ()
+        if self.function.kind == "table":
+            evaluate = _rows_of(evaluate)
         try:
             for row, _ in zip(given, range(rows), strict=False):
                 add(evaluate(*row))
@@ -201,6 +214,18 @@ class _General(_OfColumns):
             return of.stream_type.to_arrow(found)
         except TypeNotSupported as error:
             raise self.problem(f"has the result type {of}, but returned {error}") from error
+
+
+def _rows_of(evaluate: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """A table function that returns the list of its rows."""
+
+    def rows(*arguments: Any) -> list[Any]:
+        found = evaluate(*arguments)
+        if not isinstance(found, list | range | Iterator):
+            found = () if found is None else (found,)
+        return [each if isinstance(each, tuple | Row) else (each,) for each in found]
+
+    return rows
 
 
 class _Arrow(_OfColumns):

@@ -288,6 +288,9 @@ class Binder:
         return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
 
     def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
+        if function.kind == "table" and not isinstance(node.parent, exp.Unnest):
+            name = function.name
+            raise self.error(node, f"{name} is a table function; write it in FROM: CROSS JOIN LATERAL TABLE({name}(…)) AS x (…)")
         found = self.scope.functions.call(function, list(map(self.bind, arguments)), self.at(node))
         if isinstance(found, str):
             raise self.error(node, found)
@@ -346,7 +349,8 @@ class Binder:
             return min(named) if named else self.offset if node.parent is None else self.at(node.parent)
         start: int = self.offset + min(starts)
         if isinstance(node, exp.Func) and "start" not in node.meta:
-            start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)
+            before = text.upper().rfind(node.sql_name(), self.offset, start)
+            start = start if before < 0 else before
         return start
 
     def error(self, node: Node, problem: str) -> SqlError:

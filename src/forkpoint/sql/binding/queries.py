@@ -43,7 +43,7 @@ from forkpoint.sql.binding.subqueries import (
     reads_outer,
     split_outer,
 )
-from forkpoint.sql.binding.unnest import unnest
+from forkpoint.sql.binding.unnest import lateral_tables, unnest
 from forkpoint.sql.binding.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
@@ -57,7 +57,7 @@ Lookup = Callable[[str], Plan | None]
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
-    tokens, windows = window_calls(named_calls(tokens_of(query), functions.names), query)
+    tokens, windows = window_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query)
     tree = syntax_tree(tokens, query)
     binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {}, functions)
     for each in (tree, *(call.data for call in windows.values())):
