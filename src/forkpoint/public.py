@@ -220,7 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
-from forkpoint.functions.sql import FunctionContext, ScalarFunction, TableFunction
+from forkpoint.functions.sql import FunctionContext, ScalarFunction, SqlAggregateFunction, TableFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -235,7 +235,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
-from forkpoint.table.functions import PythonFunction, udf, udtf
+from forkpoint.table.functions import PythonFunction, udaf, udf, udtf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -474,6 +474,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlAggregateFunction",
     "SqlError",
     "SqlLookup",
     "StaleGeneration",
@@ -538,6 +539,7 @@ __all__ = [
     "exception_type_predicate",
     "has_exception_predicate",
     "lit",
+    "udaf",
     "udf",
     "udtf",
 ]

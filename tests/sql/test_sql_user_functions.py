@@ -383,14 +383,15 @@ def test_functions_of_a_program_and_of_its_modules_reach_the_workers_of_spark(tm
 # -- saved state -------------------------------------------------------------------------------------------------------
 
 
-def run(query: str, script: list[Any], state: Path, version: str = "1", body: Any = f) -> list[Any]:
-    """The changes that one run of a query with the function f emits."""
+def run(query: str, script: list[Any], state: Path, version: str = "1", body: Any = f, **functions: Any) -> list[Any]:
+    """The changes that one run of a query with the function f, and others, emits."""
 
     def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
         session = Session(env)
         stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", Order).uid("orders")
         session.add_stream("orders", stream)
-        session.create_function("f", fp.udf(body, result_type="BIGINT", version=version), system=False)
+        for name, function in {"f": fp.udf(body, result_type="BIGINT", version=version), **functions}.items():
+            session.create_function(name, function, system=False)
         (statement,) = parse(Text(query))
         assert isinstance(statement, Query)
         return session.stream(session.plan(statement), "totals")
@@ -419,7 +420,7 @@ def test_a_changed_query_has_the_difference_between_results_of_a_function(tmp_pa
         (
             "SELECT k, f(SUM(v)) FROM orders GROUP BY k",
             "SELECT k, SUM(v) FROM orders GROUP BY k",
-            "its result was computed by function f, version 1, which is not called any more",
+            "its result was computed by function f, version 1, which is version 2 now",
         ),
         ("SELECT a.k FROM orders AS a JOIN orders AS b ON f(a.v) > f(b.v)", None, "version 1, which is version 2 now"),
         ("SELECT k FROM orders WHERE f(v) > 1 GROUP BY k", None, "function f was version 1 and is version 2: its rows came from"),
@@ -430,6 +431,16 @@ def test_state_of_another_version_of_a_function_is_refused(query: str, changed: 
     run(query, [*FIRST, Order("c", 5, 5, None), PAUSE, EOF], tmp_path, body=lambda v: v)  # the same version, the same meaning
     with pytest.raises(fp.RestoreRefused, match=message):
         run(changed or query, MORE, tmp_path, version="2")
+
+
+def test_a_function_that_is_not_called_any_more_is_needed_until_its_results_have_been_taken_back(tmp_path: Path) -> None:
+    run("SELECT k, g(SUM(v)) AS s FROM orders GROUP BY k", FIRST, tmp_path, g=fp.udf(f))
+    with pytest.raises(fp.RestoreRefused, match="function g, version 1, which is not registered any more: register it, even if"):
+        run("SELECT k, SUM(v) + 1 AS s FROM orders GROUP BY k", MORE, tmp_path)
+    assert run("SELECT k, SUM(v) + 1 AS s FROM orders GROUP BY k", MORE, tmp_path, g=fp.udf(f)) == [
+        ("b", 3, -1), ("b", 7, 1), ("a", 5, -1), ("a", 6, 1),
+    ]  # fmt: skip
+    run("SELECT k, SUM(v) + 1 AS s FROM orders GROUP BY k", MORE, tmp_path)
 
 
 def test_a_projection_takes_any_version(tmp_path: Path) -> None:

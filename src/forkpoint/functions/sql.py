@@ -53,3 +53,38 @@ class TableFunction(UserDefinedFunction):
     def eval(self, *args: Any) -> Any:
         """Yield rows, or return a list of them: tuples, Rows, or values of a single column. A row by itself is one row, None
         none."""
+
+
+class SqlAggregateFunction(UserDefinedFunction):
+    """Computes a value from the rows of a group; ``udaf()`` gives it its types. It is PyFlink's AggregateFunction of tables.
+
+    An accumulator is changed in place, or what a method returns takes its place.
+    """
+
+    @abstractmethod
+    def create_accumulator(self) -> Any:
+        """Return the accumulator of a group without rows."""
+
+    @abstractmethod
+    def accumulate(self, accumulator: Any, *args: Any) -> Any:
+        """Add a row's values to an accumulator."""
+
+    def retract(self, accumulator: Any, *args: Any) -> Any:
+        """Take a row's values back; needed for rows that also change."""
+        raise NotImplementedError
+
+    def merge(self, accumulator: Any, accumulators: Any) -> Any:
+        """Add other accumulators to an accumulator; needed for session windows."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def get_value(self, accumulator: Any) -> Any:
+        """Return the result."""
+
+    def get_result_type(self) -> Any:
+        """The type of the result, unless ``udaf()`` gives it."""
+        return None
+
+    def get_accumulator_type(self) -> Any:
+        """The type of the accumulator, unless ``udaf()`` gives it."""
+        return None

@@ -93,6 +93,11 @@ class OperatorSpec:
         return []
 
     @property
+    def functions(self) -> frozenset[str]:
+        """The user's functions that it can call in expressions, by identity (see relational.functions.user)."""
+        return frozenset()
+
+    @property
     def declares_all_states(self) -> bool:
         """Whether ``states()`` is complete; a function may request more states in ``open()``."""
         fn = self.function

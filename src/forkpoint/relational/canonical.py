@@ -34,7 +34,6 @@ from forkpoint.relational.plan import (
     Join,
     Order,
     Over,
-    OverCall,
     Plan,
     Scan,
     Select,
@@ -241,8 +240,7 @@ def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
     order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
     calls = {
-        plan.name_of(call): OverCall(call.function, tuple(through(a, columns) for a in call.arguments), call.type, call.frame)
-        for call in plan.calls
+        plan.name_of(call): replace(call, arguments=tuple(through(a, columns) for a in call.arguments)) for call in plan.calls
     }
     distinct = {str(call): call for call in calls.values()}
     keys = tuple(partition[text] for text in sorted(partition))
@@ -262,7 +260,7 @@ def _canonical_union(plan: Union) -> Union:
 
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
     condition = all_of(conjuncts_of(replaced(call.condition, columns)))
-    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type, call.distinct)
+    return replace(call, argument=replaced(call.argument, columns), condition=condition)
 
 
 # -- joins -------------------------------------------------------------------------------------------------------------

@@ -42,16 +42,21 @@ class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
 
 
 class AggregateCall(msgspec.Struct, frozen=True):
-    """An aggregate function over the rows of a group. ``argument`` is None for ``COUNT(*)``. ``condition``: FILTER."""
+    """An aggregate function over the rows of a group. ``argument`` is None for ``COUNT(*)``. ``condition``: FILTER.
+    ``accumulator``: the type of a user's function's, whose argument is the ROW of its arguments."""
 
     function: str
     argument: Expression | None
     condition: Expression | None
     type: SqlType
     distinct: bool = False
+    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
-        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{'*' if self.argument is None else self.argument})"
+        argument = "*" if self.argument is None else str(self.argument)
+        if self.accumulator is not msgspec.UNSET:
+            argument = argument.removeprefix("ROW(").removesuffix(")")
+        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
         return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 
@@ -196,12 +201,13 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class OverCall(msgspec.Struct, frozen=True):
-    """A function of a row and of others of its partition. ``frame``: of an aggregate."""
+    """A function of a row and of others of its partition. ``frame``: of an aggregate. ``accumulator``: as of AggregateCall."""
 
     function: str
     arguments: tuple[Expression, ...]
     type: SqlType
     frame: Frame | None = None
+    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
         text = f"{self.function}({', '.join(map(str, self.arguments))})"

@@ -23,6 +23,11 @@ class FunctionCatalog:
     own: dict[str, UserFunction] = field(default_factory=dict)
     called: dict[str, UserFunction] = field(default_factory=dict)
 
+    @property
+    def by_identity(self) -> dict[str, UserFunction]:
+        """All functions of the program; of two with the same name and version the one that queries call."""
+        return {each.identity: each for each in (*self.own.values(), *self.system.values())} | self.called
+
     def names(self) -> Iterable[str]:
         return sorted({*self.system, *self.own})
 

@@ -259,7 +259,7 @@ class Session:
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
         edges = Translator(self._source, name).translate(plan)
-        return with_functions(edges, self.catalog.functions.called.__getitem__)
+        return with_functions(edges, self.catalog.functions.by_identity)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""

@@ -7,23 +7,29 @@ from typing import Any
 
 from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, compare_groups, stored_definition
 from forkpoint.relational.definitions.rows import compare_rows, stored_rows
-from forkpoint.relational.functions.user import is_user
+from forkpoint.relational.functions.user import is_user, parts_of
 
 
-def compare(saved: Any, wanted: Any) -> tuple[str, str]:
-    """Why state with one definition cannot serve a query with the other ("" if it can), and what the change does."""
+def compare(saved: Any, wanted: Any, functions: frozenset[str] = frozenset()) -> tuple[str, str]:
+    """Why state with one definition cannot serve a query with the other ("" if it can), and what the change does. ``functions``:
+    the user's that the program has."""
     if saved == wanted:
         return "", ""
     refused, change = _compared(saved, wanted)
-    before, after = (dict(_called(of)) for of in (saved, wanted))
-    for name in sorted(before):
-        if name in after and before[name] != after[name] and refused:
-            return f"function {name} was version {before[name]} and is version {after[name]}: {refused}", ""
-        if change == DIFFERENCE and before[name] != after.get(name):
-            now = f"is version {after[name]} now" if name in after else "is not called any more"
-            remedy = "keep it, write the changed query's result into another table, or start without state (-s none)"
-            return f"its result was computed by function {name}, version {before[name]}, which {now}; {remedy}", ""
+    has = dict(map(parts_of, functions)) | dict(_called(wanted))
+    for name, version in sorted(_called(saved)):
+        changed = name in has and has[name] != version
+        if changed and refused:
+            return f"function {name} was version {version} and is version {has[name]}: {refused}", ""
+        if change == DIFFERENCE and has.get(name) != version:
+            now = (
+                f"is version {has[name]} now" if changed else "is not registered any more: register it, even if nothing calls it"
+            )
+            return f"its result was computed by function {name}, version {version}, which {now}; or {_REMEDY}", ""
     return refused, change
+
+
+_REMEDY = "write the changed query's result into another table, or start without state (-s none)"
 
 
 def _compared(saved: Any, wanted: Any) -> tuple[str, str]:
@@ -43,8 +49,7 @@ def _called(definition: Any) -> Iterator[tuple[str, str]]:
     """The user's functions that a stored definition calls, and their versions."""
     match definition:
         case {"function": str(function)} if is_user(function):
-            name, _, version = function.partition("@")
-            yield name, version
+            yield parts_of(function)
     parts = definition.values() if isinstance(definition, dict) else definition
     for part in parts if isinstance(definition, dict | list | tuple) else ():
         yield from _called(part)

@@ -141,7 +141,7 @@ class Binder:
         nested = bind_nested(self, node)
         if nested is not None:
             return nested
-        if is_aggregate(node):
+        if is_aggregate(node) or self.aggregate_function(node) is not None:
             return bind_aggregate(self, node)
         if isinstance(node, exp.Column):
             return self._column(node)
@@ -286,6 +286,13 @@ class Binder:
         start, end = node.meta.get("start"), node.meta.get("end")
         written = "" if start is None else self.scope.source.text[self.offset + start : self.offset + end + 1]
         return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
+
+    def aggregate_function(self, node: Node) -> UserFunction | None:
+        """The user's aggregate function that a node calls, if it does."""
+        if not isinstance(node, exp.Anonymous):
+            return None
+        found = self.scope.functions.named(self._called(node)[0], _OWN)
+        return found if found is not None and found.kind == "aggregate" else None
 
     def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
         if function.kind == "table" and not isinstance(node.parent, exp.Unnest):

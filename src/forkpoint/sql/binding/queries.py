@@ -11,7 +11,6 @@ from sqlglot import exp
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
-from forkpoint.relational.nondeterminism import isolated
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -26,6 +25,7 @@ from forkpoint.relational.plan import (
     plain_name,
 )
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.user_calls import check_aggregates, isolated
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
@@ -70,6 +70,7 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
         name = functions.called[function].name
         raise query.source.error(functions.places[function], f"{name} {problem}")
 
+    check_aggregates(plan, lambda function: functions.called[function].can, refuse)
     return isolated(plan, lambda function: not functions.called[function].deterministic, refuse)
 
 

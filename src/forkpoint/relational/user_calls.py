@@ -1,4 +1,6 @@
-"""Calls of functions that are not deterministic, each in a node of its own, which sees each row once.
+"""What a user's functions must be able to do where they are called.
+
+Calls of functions that are not deterministic are each in a node of its own, which sees each row once.
 
 Elsewhere a call may be computed again: for a row that is removed, by a condition and a column, or on both sides of a join. Then
 what is removed would not be what was added.
@@ -13,11 +15,38 @@ from msgspec.structs import replace
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
 from forkpoint.relational.functions.user import is_user
-from forkpoint.relational.plan import Aggregate, Apply, Join, Over, Plan, Scan, Select, Union, Unnest, Window, is_updating
+from forkpoint.relational.plan import (
+    Aggregate,
+    Apply,
+    Join,
+    Over,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Unnest,
+    Window,
+    is_updating,
+    nodes_of,
+    window_columns,
+)
 
 Unsure = Callable[[str], bool]
 Refuse = Callable[[str, str], NoReturn]
 """Raises the error for a function, by its identity, and what is wrong with its calls."""
+
+
+def check_aggregates(plan: Plan, can: Callable[[str], frozenset[str]], refuse: Refuse) -> None:
+    """Refuse aggregate functions that lack a method which their place needs. ``can``: the optional methods that one has."""
+    for node in nodes_of(plan):
+        if not isinstance(node, Aggregate):
+            continue
+        of_sessions = any(column.of.kind == "SESSION" for column in window_columns(node.input).values())
+        for function in (call.function for call in node.calls if is_user(call.function)):
+            if is_updating(node.input) and "retract" not in can(function):
+                refuse(function, "needs retract(): rows of its input also change")
+            if of_sessions and "merge" not in can(function):
+                refuse(function, "needs merge(): sessions become one")
 
 
 def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
