@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
+from forkpoint.functions.sql import ScalarFunction
 from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import is_updating
@@ -19,6 +20,7 @@ from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.data_types import fields_of
 from forkpoint.table.elements import RowSchema, frame_rows, rows_of
 from forkpoint.table.expression import Expression
+from forkpoint.table.functions import PythonFunction
 from forkpoint.table.pipelines import StatementSet, started
 from forkpoint.table.results import Change, TableResult
 from forkpoint.table.schema import Schema
@@ -61,6 +63,29 @@ class TableEnvironment:
         if isinstance(statements[0], Insert | CreateTableAs) and session.inserted:
             return started(session)
         return TableResult(answer=answers[0])
+
+    def create_temporary_function(self, path: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in a database; functions with type hints need no ``udf()``.
+
+        SQL's own functions of the same name precede it.
+        """
+        self._session.create_function(path, function, system=False)
+
+    def create_temporary_system_function(self, name: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in all databases. It precedes SQL's own of the same name."""
+        self._session.create_function(name, function, system=True)
+
+    def drop_temporary_function(self, path: str) -> bool:
+        """Forget a function of a database. Returns whether there was one."""
+        return self._session.drop_function(path, system=False) is None
+
+    def drop_temporary_system_function(self, name: str) -> bool:
+        """Forget a function of all databases. Returns whether there was one."""
+        return self._session.drop_function(name, system=True) is None
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The names of the functions of this program."""
+        return list(self._session.catalog.functions.names())
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""
@@ -168,10 +193,6 @@ class TableEnvironment:
     def list_functions(self) -> list[str]:
         """The names of the functions that SQL may call."""
         return self._listed("SHOW FUNCTIONS")
-
-    def list_user_defined_functions(self) -> list[str]:
-        """The names of the program's functions."""
-        return self._listed("SHOW USER FUNCTIONS")
 
     def get_current_catalog(self) -> str:
         """The catalogue in which names are looked up."""

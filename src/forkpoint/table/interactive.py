@@ -18,6 +18,7 @@ from forkpoint.relational.plan import Plan
 from forkpoint.sql.alterations import AlterTable, AlterView
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import Text
+from forkpoint.sql.function_statements import CreateFunction, DropFunction
 from forkpoint.sql.parser import Statement, parse_with_text
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, create_table
@@ -26,7 +27,8 @@ from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
 from forkpoint.types import Row
 
-_DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace)
+_FUNCTIONS = (CreateFunction, DropFunction)
+_DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace, *_FUNCTIONS)
 
 
 @dataclass(frozen=True)
