@@ -14,6 +14,8 @@ from forkpoint.functions.sql import ScalarFunction, UserDefinedFunction
 from forkpoint.relational.functions.user import Form, UserFunction
 from forkpoint.relational.types import SqlType
 from forkpoint.table.data_types import sql_type_of
+from forkpoint.table.expression import Expression, node_of
+from forkpoint.table.nodes import FunctionCall
 
 _FORMS = ("general", "pandas", "arrow")
 
@@ -39,6 +41,10 @@ class PythonFunction:
     deterministic: bool | None
     name: str
     version: str
+
+    def __call__(self, *args: Any) -> Expression:
+        """A call in an expression: ``function(col("a"), 1)``."""
+        return Expression(FunctionCall(self, tuple(map(node_of, args))))
 
     def bound(self, name: str | None = None) -> UserFunction:
         """The function under a name in SQL, by default its own. Raises ConfigError."""

@@ -62,11 +62,14 @@ class Table:
         given = {name: table._plan for name, table in (*tables.items(), *(writer.tables.items() if writer else ()))}
         return Table(self._session, self._session.plan(Query(Text(text, SOURCE), 0, len(text)), given))
 
+    def _writer(self, **known: Any) -> Writer:
+        return Writer(name_of=self._session.catalog.functions.name_of, **known)
+
     # -- columns
 
     def select(self, *fields: Expression) -> Table:
         """The values of expressions for each row; with aggregates one row."""
-        writer = Writer()
+        writer = self._writer()
         return self._bound(f"SELECT {_selected(fields, self._types, writer)} FROM `table`", writer, table=self)
 
     def add_columns(self, *fields: Expression) -> Table:
@@ -120,7 +123,7 @@ class Table:
 
     def where(self, predicate: Expression) -> Table:
         """The rows for which a condition is true."""
-        writer = Writer()
+        writer = self._writer()
         return self._bound(f"SELECT * FROM `table` WHERE {writer.text(node_of(predicate))}", writer, table=self)
 
     filter = where
@@ -151,7 +154,7 @@ class Table:
 
     def fetch(self, fetch: int) -> Table:
         """The first rows of the order."""
-        writer = Writer()
+        writer = self._writer()
         order = f" ORDER BY {', '.join(map(writer.text, self._order))}" if self._order else ""
         text = f"SELECT * FROM `table`{order} LIMIT {int(fetch)} OFFSET {self._skipped}"
         return self._bound(text, writer, table=Table(self._session, self._rows))
@@ -182,7 +185,7 @@ class Table:
         both = [name for name in self._types if name in right._types]
         if both:
             raise ConfigError(f"both tables of the join have a column {both[0]!r}; rename one with rename_columns() or alias()")
-        writer = Writer()
+        writer = self._writer()
         on = "TRUE" if condition is None else writer.text(node_of(condition))
         return self._bound(f"SELECT * FROM `left` {kind} `right` ON {on}", writer, left=self, right=right)
 
@@ -277,7 +280,7 @@ class GroupedTable:
         """One row for each group: keys, aggregates, and the start and end of its window."""
         windows = {name: (window.function, window.arguments()) for name, window in self._windows.items()}
         keys = {key.names[0]: key.of for key in self._keys if isinstance(key, Named)}
-        writer = Writer(windows, named=keys)
+        writer = self._table._writer(windows=windows, named=keys)
         group = f" GROUP BY {', '.join(map(writer.text, self._keys))}" if self._keys else ""
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`{group}"
         return self._table._bound(text, writer, table=self._table)
@@ -305,7 +308,8 @@ class OverWindowedTable:
 
     def select(self, *fields: Expression) -> Table:
         """Expressions of each row, with aggregates over its windows: ``col("v").sum.over(col("w"))``."""
-        writer = Writer(overs={window.name: window.text(Writer()) for window in self._windows})
+        overs = {window.name: window.text(self._table._writer()) for window in self._windows}
+        writer = self._table._writer(overs=overs)
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`"
         return self._table._bound(text, writer, table=self._table)
 
