@@ -18,7 +18,11 @@ from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputF
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.changes import (
+    CanalJsonDeserializationSchema,
+    DebeziumJsonDeserializationSchema,
+    MaxwellJsonDeserializationSchema,
+)
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufMessage, ProtobufSerializationSchema
@@ -395,6 +399,7 @@ __all__ = [
     "MapStateDescriptor",
     "Max",
     "MaxBy",
+    "MaxwellJsonDeserializationSchema",
     "MemorySize",
     "MergeCallback",
     "MergingWindowAssigner",

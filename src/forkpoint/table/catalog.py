@@ -14,6 +14,7 @@ from forkpoint.relational.types import Schema
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
+from forkpoint.table.connectors.registry import makes
 from forkpoint.table.function_catalog import FunctionCatalog
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ _DEFAULT: Space = ("default_catalog", "default_database")
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream of the program as a table of added rows. ``reading``: its columns in queries, if some are computed, or are event
-    time."""
+    """A stream of the program as a table. ``reading``: its columns in queries, if some are computed, or are event time.
+    ``makes``: its changes, as those of a table's source."""
 
     schema: Schema
     edges: tuple[Edge, ...]
     reading: Reading | None = None
+    makes: str = "added"
+    primary_key: tuple[str, ...] = ()
 
     @property
     def read_schema(self) -> Schema:
@@ -40,11 +43,11 @@ class StreamTable:
 
 def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
-    fields = table.read_schema
-    if table.reading is None:
-        return Scan(name, fields)
-    watermark = table.reading.watermark
-    return Select(Scan(name, fields, None if watermark is None else watermark.time), None, table.reading.columns)
+    watermark = None if table.reading is None else table.reading.watermark
+    updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
+    key = table.primary_key if updating else ()
+    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, key)
+    return scan if table.reading is None else Select(scan, None, table.reading.columns)
 
 
 @dataclass(frozen=True)

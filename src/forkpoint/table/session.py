@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
@@ -17,6 +17,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.operators.calling import with_functions
+from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
@@ -27,10 +28,14 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
-from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
+from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
 from forkpoint.table.streams import stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+
+DUPLICATES = "table.exec.source.cdc-events-duplicate"
+"""Flink's option: whether sources of changes may have the same change twice."""
 
 
 @dataclass
@@ -43,6 +48,7 @@ class Session:
     inserted: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
+    duplicates: bool = False
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -184,6 +190,8 @@ class Session:
         """Change an option of the job, by Flink's keys. Raises ConfigError."""
         if key == "pipeline.name":
             self.name = value
+        elif key == DUPLICATES:
+            self.duplicates = parse_boolean(key, value)
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         else:
@@ -194,7 +202,7 @@ class Session:
         """Undo SET, for one option or for all."""
         kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
         self.env.options, self.name = self._initial
-        self.idle_timeout_ms = None
+        self.idle_timeout_ms, self.duplicates = None, False
         self.settings.clear()
         for name, value in kept.items():
             self.set(name, value)
@@ -273,17 +281,17 @@ class Session:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement, given)
-        connector, job_name = connector_of(table), free_name(name, self._names)
+        job_name = free_name(name, self._names)
         sink = sink_of(table, job_name.removeprefix(name))
-        updating = is_updating(plan)
-        if updating and connector.takes == "added":
+        updating, taken = is_updating(plan), takes(table)
+        if updating and taken == "added":
             raise source.error(
                 statement.at,
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
         end = self._translated(plan, job_name)
-        if updating and connector.takes == "upserts":
+        if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
@@ -305,18 +313,28 @@ class Session:
         if name not in self._sources:
             table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
             assert not isinstance(table, ProgramView)
-            idle_timeout_ms = self.idle_timeout_ms
+            idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
             else:
                 spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.read_schema), uid=name)),)
+                of = row_type(table.read_schema, updating=changes != "added")
+                edges = (Edge(Transformation(spec, f"table {name}", (), of, uid=name)),)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
+            if changes == "upserts" or (changes == "all" and self.duplicates):
+                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges
         return self._sources[name]
+
+
+def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:
+    if table.primary_key:
+        return table.primary_key
+    problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, because '{DUPLICATES}' is set"
+    raise ConfigError(problem) if isinstance(table, StreamTable) else TableOptions(table).error("", problem)
 
 
 def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
