@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from forkpoint import TypeInformation, Types
+from forkpoint import ConfigError, DataType, DataTypes, TypeInformation, Types
 from forkpoint.relational.digits import Digits
 from forkpoint.relational.types import SqlType
-from forkpoint.table.data_types import DataType, DataTypes, RowField
-
-__all__ = ["DataType", "DataTypes", "RowField", "column_type", "digits_in"]
+from forkpoint.table.data_types import RowField
 
 
 def column_type(of: SqlType) -> TypeInformation:
@@ -32,3 +32,27 @@ def digits_in(of: SqlType) -> Digits | None:
     if of.digits is not msgspec.UNSET:
         return of.digits
     return next((found for part in of.fields if (found := digits_in(part.type)) is not None), None)
+
+
+class RowType(DataType):
+    """``DataTypes.ROW``, with PyFlink's ``add``."""
+
+    def __init__(self, fields: Sequence[RowField] | None = None, nullable: bool = True) -> None:
+        super().__init__("ROW", nullable, parts=tuple(fields or ()))
+
+    def add(self, field: RowField | str, data_type: DataType | None = None) -> RowType:
+        """The same type with one more field."""
+        if not isinstance(field, RowField):
+            if data_type is None:
+                raise ConfigError(f"RowType.add({field!r}): the field's type is missing")
+            field = RowField(field, data_type)
+        return RowType([*self.parts, field], self.is_nullable)
+
+
+# The classes behind `DataTypes`, which programs also call.
+NullType, BooleanType, TinyIntType, SmallIntType = DataTypes.NULL, DataTypes.BOOLEAN, DataTypes.TINYINT, DataTypes.SMALLINT
+IntType, BigIntType, FloatType, DoubleType = DataTypes.INT, DataTypes.BIGINT, DataTypes.FLOAT, DataTypes.DOUBLE
+DecimalType, CharType, VarCharType = DataTypes.DECIMAL, DataTypes.CHAR, DataTypes.VARCHAR
+BinaryType, VarBinaryType, DateType, TimeType = DataTypes.BINARY, DataTypes.VARBINARY, DataTypes.DATE, DataTypes.TIME
+TimestampType, LocalZonedTimestampType = DataTypes.TIMESTAMP, DataTypes.TIMESTAMP_LTZ
+ArrayType, MapType = DataTypes.ARRAY, DataTypes.MAP

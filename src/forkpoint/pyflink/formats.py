@@ -8,13 +8,22 @@ from typing import Any, Self
 
 import msgspec
 
-from forkpoint import AvroRowSerializationSchema, ConfigError, Configuration, StreamFormat, TypeInformation, Types
+from forkpoint import (
+    AvroRowSerializationSchema,
+    ConfigError,
+    Configuration,
+    DataType,
+    DataTypes,
+    StreamFormat,
+    TypeInformation,
+    Types,
+)
 from forkpoint.connectors.files.avro import AvroFormat
 from forkpoint.connectors.files.builders import BulkWriterFactory
 from forkpoint.connectors.files.formats import CsvFormat, ParquetFormat
 from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.connectors.formats.csv_layout import CsvColumn, CsvLayout
-from forkpoint.pyflink.datatypes import DataType, DataTypes, column_type, digits_in
+from forkpoint.pyflink.datatypes import column_type, digits_in
 from forkpoint.relational.digits import Digits
 from forkpoint.relational.types import Field
 

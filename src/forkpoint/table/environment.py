@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions.sql import ScalarFunction
-from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
@@ -37,13 +36,15 @@ Settings = EnvironmentSettings | Configuration
 class TableEnvironment:
     """Tables and views by name, and jobs over them. Created with ``create``."""
 
+    environment = StreamExecutionEnvironment
+
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._session = Session(env)
 
-    @staticmethod
-    def create(environment_settings: Settings | None = None) -> TableEnvironment:
+    @classmethod
+    def create(cls, environment_settings: Settings | None = None) -> Self:
         """A table environment with settings."""
-        return TableEnvironment(_configured(StreamExecutionEnvironment.get_execution_environment(), environment_settings))
+        return cls(_configured(cls.environment.get_execution_environment(), environment_settings))
 
     # -- SQL
 
@@ -239,13 +240,13 @@ class TableEnvironment:
 class StreamTableEnvironment(TableEnvironment):
     """A table environment on a StreamExecutionEnvironment: streams are tables, and tables streams."""
 
-    @staticmethod
+    @classmethod
     def create(  # type: ignore[override]  # as in PyFlink
-        stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
-    ) -> StreamTableEnvironment:
+        cls, stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
+    ) -> Self:
         """A table environment on a stream environment, by default a new one."""
-        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
-        return StreamTableEnvironment(_configured(env, environment_settings))
+        env = stream_execution_environment or cls.environment.get_execution_environment()
+        return cls(_configured(env, environment_settings))
 
     def from_data_stream(self, data_stream: DataStream[Any], *fields_or_schema: Expression | Schema) -> Table:
         """A stream as a table of added rows, with the fields of its type as columns.
@@ -272,9 +273,6 @@ class StreamTableEnvironment(TableEnvironment):
 
 
 def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:
-    if isinstance(settings, Configuration):
-        env.configure(settings)
-    elif settings is not None:
-        env.set_runtime_mode(RuntimeExecutionMode.STREAMING if settings.is_streaming_mode() else RuntimeExecutionMode.BATCH)
-        env.configure(settings.get_configuration())
+    if settings is not None:
+        env.configure(settings if isinstance(settings, Configuration) else settings.get_configuration())
     return env
