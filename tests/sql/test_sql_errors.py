@@ -174,7 +174,7 @@ MISTAKES = [
     (
         "SELECT * FROM TABLE(HOP(TABLE seen, DESCRIPTOR(at), INTERVAL '7' SECOND, INTERVAL '10' SECOND))",
         " " * 82 + "^",
-        "the size of HOP must be a positive multiple of its step",
+        "the size of HOP must be a multiple of its step",
     ),
     (
         "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(at)))",

@@ -217,7 +217,7 @@ def widens(given: SqlType, wanted: SqlType) -> bool:
     """Whether INSERT converts values of one type to another."""
     if given.name in NUMBERS and wanted.name in NUMBERS:
         return NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
-    if given.name == "NULL" or given.same_values(wanted):
+    if given.name == "NULL" or given.same_values(wanted) or {given.name, wanted.name} == {"TIMESTAMP", "TIMESTAMP_LTZ"}:
         return True
     same = given.is_nested and given.name == wanted.name and len(given.fields) == len(wanted.fields)
     return same and all(widens(one.type, other.type) for one, other in zip(given.fields, wanted.fields, strict=True))
