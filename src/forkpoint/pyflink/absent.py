@@ -49,7 +49,6 @@ _STATE_BACKEND = Reason(
     "the state backend is set by an option", "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration"
 )
 _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
-_OPTIONS = Reason("options are set by key", "use Configuration.set_string(key, value)")
 
 
 _PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
@@ -74,7 +73,6 @@ _MODULES = _each(
         "pyflink.serializers pyflink.testing pyflink.util.api_stability_decorators": _INTERNAL,
         "pyflink.common.io pyflink.common.utils pyflink.find_flink_home pyflink.java_gateway pyflink.pyflink_gateway_server "
         "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
-        "pyflink.common.config_options": _OPTIONS,
         "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
         "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
         "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
@@ -117,7 +115,6 @@ _NAMES = _each(
         "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
         "BulkFormat StreamingFileSink": _BULK,
         "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
-        "ConfigOption ConfigOptions": _OPTIONS,
         "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
         "FileCompactStrategy FileCompactor": Reason(
             "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"

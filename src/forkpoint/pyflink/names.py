@@ -70,6 +70,7 @@ MODULES: dict[str, Sequence[str]] = {
         "ExecutionConfig JobClient JobExecutionResult JobID JobStatus RestartStrategies Row RowKind SerializationSchema "
         "SimpleStringSchema Time TypeInformation TypeSerializer Types WatermarkStrategy",
         "pyflink.common.completable_future": "CompletableFuture",
+        "pyflink.common.config_options": "ConfigOption ConfigOptions",
         "pyflink.common.configuration": "Configuration",
         "pyflink.common.execution_config": "ExecutionConfig",
         "pyflink.common.job_client": "JobClient",
@@ -173,6 +174,8 @@ _ELSEWHERE: dict[str, str] = {
     "BasicTypeInfo": "forkpoint.pyflink.typeinfo:BasicTypeInfo",
     "BulkWriterFactory": "forkpoint.connectors.files.builders:BulkWriterFactory",
     "CompletableFuture": "concurrent.futures:Future",
+    "ConfigOption": "forkpoint.pyflink.options:ConfigOption",
+    "ConfigOptions": "forkpoint.pyflink.options:ConfigOptions",
     "DateTypeInfo": "forkpoint:Types.SQL_DATE",
     "DefaultRollingPolicy": "forkpoint:RollingPolicy",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",

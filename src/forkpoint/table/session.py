@@ -230,7 +230,9 @@ class Session:
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
+            if isinstance(view, View):
+                return self._plan_of_view(path, view, within)
+            return self.catalog.read(name if name in self.catalog.unnamed else path)
 
         return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
@@ -258,7 +260,7 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table

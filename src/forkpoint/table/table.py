@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forkpoint import markup
 from forkpoint.errors import ConfigError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
+from forkpoint.table.answers import cell
 from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import Name, Named, Node, Value, WindowProperty, Writer, expanded, named, quoted
 from forkpoint.table.pipelines import TablePipeline
+from forkpoint.table.query_results import QueryResult
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import TableResult, remaining
 from forkpoint.table.session import Session
@@ -23,6 +26,8 @@ from forkpoint.table.table_descriptor import TableDescriptor
 from forkpoint.table.window import GroupWindow, OverWindow
 from forkpoint.types import Row
 
+_SHOWN = 20
+"""The rows that a notebook shows."""
 SOURCE = "Table API"
 """The name of such text in messages."""
 
@@ -237,6 +242,15 @@ class Table:
         of = row_type(self._plan.schema)
         rows = [Row.of(of.names, values) for values in remaining(self.execute().collect())]
         return pa.Table.from_arrays(of.to_columns(rows), schema=of.arrow_schema).to_pandas()
+
+    def _repr_html_(self) -> str | None:
+        """The first rows, in a notebook, if the input ends."""
+        found = QueryResult.of(self._session, self._plan)
+        if not found.ends:
+            return None
+        rows = found.rows()
+        more = f"{len(rows)} rows" if len(rows) <= _SHOWN else f"the first {_SHOWN} of {len(rows)} rows"
+        return markup.page(more, markup.table(found.columns, [list(map(cell, row)) for row in rows[:_SHOWN]]))
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
