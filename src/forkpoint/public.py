@@ -220,6 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
+from forkpoint.functions.sql import FunctionContext, ScalarFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -234,6 +235,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
+from forkpoint.table.functions import PythonFunction, udf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -350,6 +352,7 @@ __all__ = [
     "ForkpointError",
     "FormatDescriptor",
     "Function",
+    "FunctionContext",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "GlobalWindow",
@@ -427,6 +430,7 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "PythonFunction",
     "ReadOnlyBroadcastState",
     "ReaderContext",
     "RecordParseError",
@@ -448,6 +452,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "ScalarFunction",
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
@@ -532,4 +537,5 @@ __all__ = [
     "exception_type_predicate",
     "has_exception_predicate",
     "lit",
+    "udf",
 ]

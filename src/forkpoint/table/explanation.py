@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 from forkpoint.relational.plan import (
     Aggregate,
@@ -18,6 +19,15 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+
+
+class ExplainDetail(Enum):
+    """What Flink's ``explain`` adds to a plan. Here, plans always show their changes and state, and nothing else."""
+
+    ESTIMATED_COST = 0
+    CHANGELOG_MODE = 1
+    JSON_EXECUTION_PLAN = 2
+    PLAN_ADVICE = 3
 
 
 def explained(plan: Plan, depth: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
@@ -164,6 +165,27 @@ class Session:
             problem = f"there is no {statement.kind.lower()} {path!r}; {did_you_mean(path, known)}"
             raise source.error(statement.at, problem)
 
+    def create_function(self, name: str, function: Any, *, system: bool, if_not_exists: bool = False) -> None:
+        """Make a function of the program known by a name. Raises ConfigError."""
+        path = name if system else self.catalog.path(name)
+        self.catalog.functions.create(path, function, system=system, if_not_exists=if_not_exists)
+
+    def drop_function(self, name: str, *, system: bool) -> str | None:
+        """Forget a function; returns what is wrong with that, if anything."""
+        functions, path = self.catalog.functions, name if system else self.catalog.path(name)
+        return None if functions.drop(path, system=system) else functions.unknown(path, system=system)
+
+    def call(self, name: str, arguments: Sequence[Expression]) -> Expression:
+        """The call of a user's function by its name. Raises ConfigError."""
+        functions = self.catalog.functions_in()
+        function = functions.named(name, ())
+        if function is None:
+            raise ConfigError(self.catalog.functions.unknown(name, system=False))
+        found = functions.call(function, arguments)
+        if isinstance(found, str):
+            raise ConfigError(found)
+        return found
+
     def set(self, key: str, value: str) -> None:
         """Change an option of the job, by Flink's keys. Raises ConfigError."""
         if key == "pipeline.name":
@@ -208,9 +230,11 @@ class Session:
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
+            if isinstance(view, View):
+                return self._plan_of_view(path, view, within)
+            return self.catalog.read(name if name in self.catalog.unnamed else path)
 
-        return bind_query(query, find, self.catalog.names)
+        return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
     def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
         statement = view.statement
@@ -236,15 +260,19 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
-        edges = Translator(self._source, free_name(name, self._names)).translate(plan)
+        edges = self._translated(plan, free_name(name, self._names))
         return DataStream(self.env, edges, edges[0].upstream.output_type)
+
+    def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
+        edges = Translator(self._source, name).translate(plan)
+        return with_functions(edges, self.catalog.functions.called.__getitem__)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -264,7 +292,7 @@ class Session:
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
-        end = Translator(self._source, job_name).translate(plan)
+        end = self._translated(plan, job_name)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)

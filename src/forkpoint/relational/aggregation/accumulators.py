@@ -27,6 +27,7 @@ from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
+from forkpoint.relational.functions.user import without_versions
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
 from forkpoint.relational.types import BIGINT, DOUBLE, STRING, SqlType, decimal_type, digits_of
 
@@ -172,7 +173,16 @@ def separator_of(call: AggregateCall) -> str:
 
 def readable_name(expression: Expression) -> str:
     """A name for a column of state: the column's own name, or words of the expression with a digest of its text."""
-    text = str(expression).removeprefix("by ").removeprefix("$")  # the key of a subquery, or a window's column
+    return _readable(expression, str(expression))
+
+
+def key_label(expression: Expression) -> str:
+    """As ``readable_name``, of a key: it and the operator's uid stay when a user's function in it has another version."""
+    return _readable(expression, without_versions(str(expression)))
+
+
+def _readable(expression: Expression, text: str) -> str:
+    text = text.removeprefix("by ").removeprefix("$")  # the key of a subquery, or a window's column
     if isinstance(expression, Column) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         return text
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from forkpoint.relational.aggregation.accumulators import readable_name
+from forkpoint.relational.aggregation.accumulators import key_label
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, as_json, described, read_stored, split_filter
 from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of
@@ -72,7 +72,7 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
-        names = [readable_name(key) for key in self.keys(self.sides[0])]
+        names = [key_label(key) for key in self.keys(self.sides[0])]
         return tuple(name if names.index(name) == at else f"{name}_{at}" for at, name in enumerate(names))
 
     def to_json(self, side: str) -> Any:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -47,16 +48,17 @@ from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.statements import Query
 from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.tokens import named_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
 
 
-def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
-    """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
-    tokens, windows = window_calls(tokens_of(query), query)
+def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
+    """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
+    tokens, windows = window_calls(named_calls(tokens_of(query), functions.names), query)
     tree = syntax_tree(tokens, query)
-    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
+    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {}, functions)
     for each in (tree, *(call.data for call in windows.values())):
         refuse_unread_parts(each, binder.error)
     plan = binder.bind(tree)
@@ -74,10 +76,11 @@ class _QueryBinder:
         tables: Callable[[], list[str]],
         windows: Mapping[str, WindowCall],
         local: Mapping[str, Plan],
+        functions: Functions,
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._windows, self._outer = windows, outer
+        self._windows, self._functions, self._outer = windows, functions, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -88,7 +91,9 @@ class _QueryBinder:
             return self.subquery(tree.this, outer)
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
-        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
+        inner = _QueryBinder(
+            self._source, self._offset, self._lookup, self._tables, self._windows, self._local, self._functions, outer
+        )
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
                 raise self.error(cte, f"WITH has two tables {cte.alias!r}")
@@ -96,7 +101,7 @@ class _QueryBinder:
         if isinstance(tree, exp.Select):
             return inner._select(tree)
         plan = inner._set_operation(tree)
-        scope = Scope(self._source, (Relation.of("", plan),))
+        scope = Scope(self._source, (Relation.of("", plan),), functions=self._functions)
         _, order = _ordered(tree.args.get("order"), items_of(plan.schema), Binder(scope, self._offset, None, "in ORDER BY"))
         return Subquery(inner._limited(plan, tree, order))
 
@@ -229,7 +234,7 @@ class _QueryBinder:
         if source is None:
             raise self.error(tree, "a query without FROM is not supported yet")
         plan, relation = self._relation(source.this)
-        scope = Scope(self._source, (relation,), outer=self._outer)
+        scope = Scope(self._source, (relation,), outer=self._outer, functions=self._functions)
         for node in tree.args.get("joins") or ():
             if isinstance(node.this, exp.Unnest):
                 plan, scope = unnest(node, plan, scope, self._offset)
