@@ -22,9 +22,9 @@ class SqlJob:
     def write_file(self, text: str) -> None:
         (self.directory / "app.sql").write_text(text)
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         with open(self.directory / "log", "ab") as log:
-            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql"]
+            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql", *options]
             self.process = Python(arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:

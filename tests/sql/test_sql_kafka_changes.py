@@ -94,7 +94,7 @@ def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob)
     job.wait_until(lambda: folded(kafka.read(names["cities"]), "city"), people.cities())
     job.stop()
     kept = json.loads(job.command("--output", "json", "state", "get", "app", "users-rows", "rows").stdout)
-    assert {entry["KEY"]: entry["VALUE"] for entry in kept} == people.users, kept
+    assert {entry["key"]: entry["value"] for entry in kept["rows"]} == people.users, kept
 
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
     tables = fp.StreamTableEnvironment.create(env)

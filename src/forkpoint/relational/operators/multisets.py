@@ -166,13 +166,13 @@ class StoredCounts:
     counts: Longs
 
 
-def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation) -> StoredCounts:
-    """The entries of a state of values. ``of``: the values' saved type."""
+def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation) -> StoredCounts:
+    """The entries of a state of values. ``of``, ``key_type``: the saved types of values and keys."""
     found = stored_entries(backend, name)
     parts = [decode_state_key(entry) for entry, _ in found]
     counts = Codec(Types.LONG()).columns([count for _, count in found])[0].to_numpy(zero_copy_only=False)
     keys, values = (
-        decode_keys([each.key for each in parts], backend.key_type),
+        decode_keys([each.key for each in parts], key_type),
         decode_keys([each.namespace for each in parts], of),
     )
     return StoredCounts([entry for entry, _ in found], keys, values, counts)
