@@ -230,9 +230,18 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
-from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
-from forkpoint.table.results import TableResult
+from forkpoint.table.data_types import DataType, DataTypes
+from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
+from forkpoint.table.expression import Expression
+from forkpoint.table.expressions import call, col, lit
+from forkpoint.table.pipelines import StatementSet, TablePipeline
+from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.results import ResultKind, TableResult
 from forkpoint.table.schema import Schema
+from forkpoint.table.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.table import Table
+from forkpoint.table.table_descriptor import FormatDescriptor, TableDescriptor
+from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -304,6 +313,8 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DataType",
+    "DataTypes",
     "DatabaseSink",
     "DeadLetter",
     "DebeziumJsonDeserializationSchema",
@@ -318,6 +329,7 @@ __all__ = [
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EnvironmentSettings",
     "EpochGone",
     "EpochOutput",
     "EventTimeSessionWindows",
@@ -326,6 +338,7 @@ __all__ = [
     "EvictorContext",
     "ExecutionConfig",
     "ExponentialBackoffDelayRetryStrategy",
+    "Expression",
     "ExternalizedCheckpointRetention",
     "FileSink",
     "FileSource",
@@ -335,6 +348,7 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "ForkpointError",
+    "FormatDescriptor",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
@@ -399,6 +413,7 @@ __all__ = [
     "OutputLost",
     "OutputRefused",
     "OutputTag",
+    "Over",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -419,9 +434,11 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RenamedFrom",
+    "ResolvedSchema",
     "RestartStrategy",
     "RestoreOptions",
     "RestoreRefused",
+    "ResultKind",
     "RetryPredicate",
     "RollingPolicy",
     "Row",
@@ -434,6 +451,7 @@ __all__ = [
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
+    "Session",
     "SessionWindowTimeGapExtractor",
     "SideElements",
     "SimpleStringSchema",
@@ -441,6 +459,7 @@ __all__ = [
     "SinkBatch",
     "SinkContext",
     "SinkWriter",
+    "Slide",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
@@ -468,6 +487,10 @@ __all__ = [
     "Sum",
     "SystemUnavailable",
     "Table",
+    "TableConfig",
+    "TableDescriptor",
+    "TableEnvironment",
+    "TablePipeline",
     "TableResult",
     "TaggedUnion",
     "Time",
@@ -482,6 +505,7 @@ __all__ = [
     "Trigger",
     "TriggerContext",
     "TriggerResult",
+    "Tumble",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TypeInformation",
@@ -502,7 +526,10 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "call",
+    "col",
     "empty_result_predicate",
     "exception_type_predicate",
     "has_exception_predicate",
+    "lit",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
@@ -55,13 +56,22 @@ class View:
     space: Space
 
 
+@dataclass(frozen=True)
+class ProgramView:
+    """A Table of the program that has a name in SQL."""
+
+    plan: Plan
+
+
 @dataclass
 class Catalog:
-    """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is."""
+    """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is.
+    ``unnamed``: those of the program that SQL does not list, by generated names."""
 
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, View | ProgramView] = field(default_factory=dict)
+    unnamed: dict[str, CreateTable | StreamTable | ProgramView] = field(default_factory=dict)
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
 
@@ -82,8 +92,24 @@ class Catalog:
                 return ".".join(parts[size:])
         return ".".join(parts)
 
+    def read(self, path: str) -> Plan | None:
+        """The plan that reads a table, stream or view of the program; None if there is none."""
+        found = self.tables.get(path) or self.streams.get(path) or self.unnamed.get(path) or self.views.get(path)
+        match found:
+            case ProgramView(plan):
+                return plan
+            case None | View():
+                return None
+        return read(path, found)
+
+    def add_unnamed(self, kind: str, make: Callable[[str], CreateTable | StreamTable | ProgramView]) -> str:
+        """Add a table of the program under a name that begins with ``kind``; returns the name."""
+        name = next(name for number in count(1) if not self.has(name := f"{kind}_{number}"))
+        self.unnamed[name] = make(name)
+        return name
+
     def has(self, path: str) -> bool:
-        return path in self._all
+        return path in self._all or path in self.unnamed
 
     def missing_space(self, path: str) -> str | None:
         """What is wrong with the database of a path, if anything."""

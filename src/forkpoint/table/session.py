@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from forkpoint.api.configuration import parse_boolean, parse_duration_ms
@@ -12,7 +13,7 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import SinkSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
+from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.operators.latest_rows import latest_rows
@@ -21,14 +22,15 @@ from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
+from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.catalog import Catalog, Space, StreamTable, View, read
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
-from forkpoint.table.schema import Schema, reading_of
-from forkpoint.table.streams import table_of
+from forkpoint.table.schema import Schema
+from forkpoint.table.streams import stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
@@ -72,6 +74,13 @@ class Session:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
             connector_of(statement)
             self.catalog.tables[path] = statement
+
+    def defined(self, ddl: str) -> CreateTable:
+        """The table of a CREATE TABLE statement, which is not created."""
+        (table,) = parse(Text(ddl, "Table API"))
+        assert isinstance(table, CreateTable)
+        connector_of(table)
+        return table
 
     def create_table_as(self, statement: CreateTableAs) -> None:
         """Create a table with a query's columns, and add the operators that write the result into it."""
@@ -117,6 +126,12 @@ class Session:
             case query:
                 self._add_view(path, View(CreateView(statement.name, (), query, False, statement.at), self.catalog.current))
 
+    def add_view(self, name: str, view: ProgramView) -> None:
+        """Give a table of the program a name."""
+        path = self.catalog.path(name)
+        self._is_free(path, False, ConfigError)
+        self.catalog.views[path] = view
+
     def _add_view(self, path: str, view: View) -> None:
         self._plan_of_view(path, view, ())  # finds mistakes
         self.catalog.views[path] = view
@@ -129,12 +144,9 @@ class Session:
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
-        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
-        fields, edges = table_of(name, stream.get_type(), edges)
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
-        reading = None if schema is None else reading_of(schema, fields)
-        self.catalog.streams[path] = StreamTable(fields, edges, reading)
+        self.catalog.streams[path] = stream_table(name, stream, schema)
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""
@@ -175,23 +187,28 @@ class Session:
 
     # -- queries
 
-    def plan(self, query: Query) -> Plan:
-        """The plan of a query. Raises SqlError."""
-        return self._plan(query, None, ())
+    def plan(self, query: Query, given: Mapping[str, Plan] = MappingProxyType({})) -> Plan:
+        """The plan of a query. ``given``: tables of the program, by their names in it. Raises SqlError."""
+        return self._plan(query, None, (), given)
 
-    def _plan(self, query: Query, space: Space | None, within: tuple[str, ...]) -> Plan:
+    def _plan(
+        self,
+        query: Query,
+        space: Space | None,
+        within: tuple[str, ...],
+        given: Mapping[str, Plan] = MappingProxyType({}),
+    ) -> Plan:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
         def find(name: str) -> Plan | None:
+            if name in given:
+                return given[name]
             path = self.catalog.path(name, space)
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            if view is not None:
-                return self._plan_of_view(path, view, within)
-            table = self.catalog.tables.get(path) or self.catalog.streams.get(path)
-            return None if table is None else read(path, table)
+            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
 
         return bind_query(query, find, self.catalog.names)
 
@@ -210,18 +227,17 @@ class Session:
         """A table or view as queries see it. Raises SqlError if there is none."""
         path = self.catalog.path(name)
         view = self.catalog.views.get(path)
-        if view is not None:
+        if isinstance(view, View):
             return Described(self._plan_of_view(path, view, ()).schema)
-        stream = self.catalog.streams.get(path)
-        if stream is not None:
-            return Described(read(path, stream).schema)
-        table = self._table(name, at, source)
-        return Described(read(path, table).schema, table)
+        table = None if view is not None or path in self.catalog.streams else self._table(name, at, source)
+        plan = self.catalog.read(path)
+        assert plan is not None
+        return Described(plan.schema, table)
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path)
-        if table is None:
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
@@ -230,15 +246,15 @@ class Session:
         edges = Translator(self._source, free_name(name, self._names)).translate(plan)
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
-    def plan_of_insert(self, statement: Insert) -> tuple[CreateTable, Plan]:
+    def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
-        return table, _fitted(self.plan(statement.query), table, statement)
+        return table, _fitted(self.plan(statement.query, given), table, statement)
 
-    def insert(self, statement: Insert) -> None:
-        """Add the operators that write a query's result into a table."""
+    def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
+        """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
         source, name = statement.query.source, self.catalog.path(statement.table)
-        table, plan = self.plan_of_insert(statement)
+        table, plan = self.plan_of_insert(statement, given)
         job_name = free_name(name, self._names)
         sink = sink_of(table, job_name.removeprefix(name))
         updating, taken = is_updating(plan), takes(table)
@@ -269,7 +285,8 @@ class Session:
 
     def _source(self, name: str) -> tuple[Edge, ...]:
         if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.tables[name]
+            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+            assert not isinstance(table, ProgramView)
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
