@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -195,3 +196,46 @@ def test_the_key_of_a_source_is_a_key_of_results() -> None:
     insert = Text("INSERT INTO b SELECT v, id FROM a")
     with pytest.raises(SqlError, match="the query has one row for each v;"):
         execute(session, *parse(insert), insert)
+
+
+class User(NamedTuple):
+    id: int
+    k: str
+    ms: int
+
+
+def test_streams_of_changes_are_tables() -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(2)
+    tables = fp.StreamTableEnvironment.create(env)
+    rows = [
+        fp.Row.of_kind(fp.RowKind.INSERT, 1, "a"),
+        fp.Row.of_kind(fp.RowKind.UPDATE_AFTER, 1, "b"),
+        fp.Row.of_kind(fp.RowKind.INSERT, 2, "b"),
+        fp.Row.of_kind(fp.RowKind.DELETE, 2, None),
+    ]
+    schema = fp.Schema.new_builder().column("id", "INT").column("k", "STRING").primary_key("id").build()
+    upserts = env.from_collection(rows, fp.Types.ANY())
+    tables.create_temporary_view("upserts", tables.from_changelog_stream(upserts, schema, fp.ChangelogMode.upsert()))
+
+    canal, ts = fp.CanalJsonDeserializationSchema(User), "1970-01-01 00:00:01"
+    lines = [
+        {"type": "INSERT", "data": [{"id": "1", "k": "x", "ms": "1000"}, {"id": "2", "k": "y", "ms": "2000"}]},
+        {"type": "UPDATE", "data": [{"id": "1", "k": "z", "ms": "1000"}], "old": [{"k": "x"}]},
+        {"type": "DELETE", "data": [{"id": "2", "k": "y", "ms": "2000"}]},
+    ]
+    read = canal.deserialize_batch(pa.array([json.dumps(line).encode() for line in lines])).elements
+    stream = env.from_collection(canal.get_produced_type().from_columns(read.columns), canal.get_produced_type())
+    timed = fp.Schema.new_builder().column_by_expression("ts", "TO_TIMESTAMP_LTZ(ms, 3)").watermark("ts", "ts").build()
+    tables.create_temporary_view("changes", tables.from_changelog_stream(stream, timed))
+
+    query = "SELECT k, CAST(id AS BIGINT) AS id, ts FROM upserts, (SELECT CAST(MAX(ts) AS STRING) AS ts FROM changes) AS c"
+    found = tables.sql_query(f"{query} UNION ALL SELECT k, id, CAST(ts AS STRING) FROM changes")
+    remaining: Counter[Any] = Counter()
+    for row in tables.to_changelog_stream(found).execute_and_collect():
+        remaining[tuple(row)] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+    assert set(+remaining) == {("b", 1, ts), ("z", 1, ts)}
+    with pytest.raises(fp.ConfigError, match="upserts are by a key"):
+        tables.from_changelog_stream(upserts, None, fp.ChangelogMode.upsert())
+    with pytest.raises(fp.ConfigError, match="a Schema with the types of their columns"):
+        tables.from_changelog_stream(upserts)

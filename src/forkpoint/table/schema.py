@@ -175,6 +175,11 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
+def sql_type_of(column: Physical) -> SqlType:
+    """The type of a column. Raises SqlError."""
+    return column.type.sql if isinstance(column.type, DataType) else parsed_type(column.type)
+
+
 def parsed_type(text: str) -> SqlType:
     """A type that is written as in DDL. Raises SqlError."""
     source = Text(text, "Schema")
@@ -224,7 +229,7 @@ def _column(declared: Declared, read: dict[str, Expression]) -> Item:
         raise ConfigError(f"the stream has no field {declared.name!r}; {did_you_mean(declared.name, read)}")
     of = read[declared.name]
     if isinstance(declared, Physical):
-        wanted = declared.type.sql if isinstance(declared.type, DataType) else parsed_type(declared.type)
+        wanted = sql_type_of(declared)
         if not of.type.same_values(wanted):
             if not castable(of.type, wanted):
                 raise ConfigError(f"field {declared.name!r} of the stream is {of.type.label}, the schema says {wanted.label}")
