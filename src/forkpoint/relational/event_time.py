@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Unnest, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.plan import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Join,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Unnest,
+    Window,
+    is_windowed,
+    unwrapped,
+    window_columns,
+)
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
-    """The columns that are event time. Projections, filters, UNION ALL and windows keep it."""
+    """The columns that are event time. Projections, filters, UNION ALL, windows and interval joins keep it."""
     match plan:
         case Scan(rowtime=Column(name)):
             return frozenset({name})
@@ -17,6 +31,9 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset({time})
         case Unnest(input=input):
             return rowtimes(input)
+        case Join(kind=kind, within=within) if within:
+            sides = [(LEFT, within.left), *([] if kind in ("semi", "anti") else [(RIGHT, within.right)])]
+            return frozenset(side + time.name for side, time in sides if isinstance(time, Column))
         case Aggregate(keys=keys) if is_windowed(plan):
             times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}
             return frozenset(key.name for key in keys if isinstance(key.of, Column) and key.of.name in times)
@@ -61,4 +78,4 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             names = [each.schema[at].name for each in inputs]
             lost = next(i for i, each in enumerate(inputs) if names[i] not in rowtimes(each))
             return why_not_rowtime(inputs[lost], names[lost])
-    return "joins and OVER lose event time"
+    return "OVER loses event time, as do joins without bounds of both times: a.ts BETWEEN b.ts - INTERVAL '1' HOUR AND b.ts"

@@ -10,7 +10,7 @@ import msgspec
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
 from forkpoint.relational.types import Field, Schema, SqlType
-from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
+from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows, duration_us
 
 
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
@@ -128,6 +128,25 @@ def element_types(of: SqlType) -> tuple[SqlType, ...]:
     return tuple(each.type for each in of.element.fields) if of.element.name == "ROW" else (of.element,)
 
 
+class Within(msgspec.Struct, frozen=True):
+    """Bounds of the event times of a join's two rows: left less right is at least ``lower_us`` and at most ``upper_us``. ``left``
+    and ``right`` are over the columns of the inputs."""
+
+    left: Expression
+    right: Expression
+    lower_us: int
+    upper_us: int
+
+    @property
+    def delay_ms(self) -> int:
+        """How much later than its earlier row a pair may appear."""
+        return -(-max(self.upper_us, -self.lower_us) // 1000)
+
+    def __str__(self) -> str:
+        bounds = ", ".join(duration_us(each) for each in (self.lower_us, self.upper_us))
+        return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -140,6 +159,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     ``left``, ``right`` and ``full``: also the rows of that side without a pair. ``semi`` and ``anti``: the left rows with or
     without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
+    ``within``: of an interval join, whose rows are kept until event time has passed these bounds; it is a condition, too.
     """
 
     left: Plan
@@ -147,6 +167,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     kind: JoinKind
     condition: Expression | None
     keys: tuple[tuple[Expression, Expression], ...] = ()
+    within: Within | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -156,6 +177,10 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     def pads(self, side: str) -> bool:
         """Whether the columns of a side are NULL in rows without a pair."""
         return self.kind in ("full", "right" if side == LEFT else "left")
+
+    def needs_pairless(self, side: str) -> bool:
+        """Whether the result depends on which rows of a side have no pair."""
+        return self.pads(RIGHT if side == LEFT else LEFT) or (side == LEFT and self.kind in ("semi", "anti"))
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -247,7 +272,7 @@ def is_updating(plan: Plan) -> bool:
     return any(
         isinstance(node, Over)
         or (isinstance(node, Aggregate) and not is_windowed(node))
-        or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
+        or (isinstance(node, Join) and node.kind not in ("inner", "semi") and not node.within)
         for node in nodes_of(plan)
     )
 

@@ -12,6 +12,7 @@ from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
+from forkpoint.relational.operators.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
@@ -78,6 +79,9 @@ class Translator:
             if not (weighted and is_windowed(below)):
                 return edges
             return selected(edges, (None, items_of(schema)), schema, weighted=True)
+        if isinstance(below, Join) and below.within:
+            edges = (Edge(self._interval_join(RowsDefinition(below, View(condition, items)), schema)),)
+            return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below.table)
@@ -161,7 +165,25 @@ class Translator:
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view)
-        names, edges = definition.key_names, []
+        updating = weighted or is_updating(node)
+        if isinstance(node, Join):
+            name, role = f"{node.kind} join", _role_of_join(node)
+        else:
+            names = definition.key_names
+            name, role = f"over {', '.join(names)}", "-".join(("over", *names))
+        spec, of = KeyedRowsSpec(definition, updating), row_type(schema, updating=updating)
+        return Transformation(spec, name, self._sides(definition), of, uid=self._uid(role))
+
+    def _interval_join(self, definition: RowsDefinition, schema: Schema) -> Transformation:
+        node = definition.node
+        assert isinstance(node, Join)
+        name, uid = f"{node.kind} interval join", self._uid(_role_of_join(node))
+        return Transformation(IntervalJoinSpec(definition), name, self._sides(definition), row_type(schema), uid=uid)
+
+    def _sides(self, definition: RowsDefinition) -> tuple[Edge, ...]:
+        """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
+        names: tuple[str, ...] = definition.key_names
+        edges: list[Edge] = []
         for ordinal, side in enumerate(definition.sides):
             keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
             kept = items_of(definition.kept(side))
@@ -170,14 +192,7 @@ class Translator:
             key = key_by([item.name for item in keys], names, definition.key_types)
             upstream = self._select(definition.input(side), None, items, fields)
             edges += [replace(edge, partitioning=key, ordinal=ordinal) for edge in upstream]
-        updating = weighted or is_updating(node)
-        if isinstance(node, Join):
-            tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
-            name, role = f"{node.kind} join", "-".join(("join", *tables))
-        else:
-            name, role = f"over {', '.join(names)}", "-".join(("over", *names))
-        spec = KeyedRowsSpec(definition, updating)
-        return Transformation(spec, name, tuple(edges), row_type(schema, updating=updating), uid=self._uid(role))
+        return tuple(edges)
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)
@@ -189,6 +204,10 @@ def _role(definition: GroupDefinition) -> str:
     if definition.window_keys:
         return "-".join(("windows-by", *names)) if names else "windows"
     return "-".join(("group-by", *names)) if names else "aggregate"
+
+
+def _role_of_join(node: Join) -> str:
+    return "-".join(("join", *dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))))
 
 
 def in_several_windows(plan: Plan) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from forkpoint.relational.aggregation.accumulators import readable_name
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, described, read_stored, split_filter
-from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of
+from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
 from forkpoint.relational.types import Field, SqlType
 
@@ -44,6 +44,8 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         node = self.node
         if isinstance(node, Join):
             produced, parts = set(), [] if node.condition is None else [node.condition]
+            if node.within:
+                parts += [on_side(LEFT, node.within.left), on_side(RIGHT, node.within.right)]
         else:
             produced = {node.name_of(call) for call in node.calls}
             parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
@@ -80,6 +82,11 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         return {**msgspec.to_builtins(self), "side": side}
 
 
+def on_side(side: str, expression: Expression) -> Expression:
+    """An expression over the columns of an input, over those of the join."""
+    return replace_columns(expression, lambda column: Column(side + column.name, column.type))
+
+
 def stored_rows(content: Any) -> RowsDefinition:
     """A saved definition, in the canonical form of this release. Raises SavepointCorrupt."""
     found = read_stored({name: part for name, part in content.items() if name != "side"}, RowsDefinition)
@@ -98,6 +105,8 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         return f"its rows came from {described(before)} and would come from {described(after)}; {REMEDY}", ""
     if any(old.keys(each) != new.keys(each) for each in old.sides):
         return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
+    if isinstance(old.node, Join) and isinstance(new.node, Join) and (reason := _other_bounds(old.node, new.node, side)):
+        return f"{reason}; {REMEDY}", ""
     added = narrower(old_filter, new_filter)
     if added is None:
         passed, passing = described(before, old_filter), described(after, new_filter)
@@ -111,6 +120,21 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         if saved[name] != needed[name]:
             return f"column {name!r} of {described(before)} was {saved[name]} and would be {needed[name]}; {REMEDY}", ""
     return "", "" if old == new else DIFFERENCE
+
+
+def _other_bounds(old: Join, new: Join, side: str) -> str:
+    """Why the rows that one join has kept cannot serve the other one, as far as event time bounds them; "" if they can."""
+    if not (old.within and new.within):
+        how = [str(each.within) if each.within else "without limit" for each in (old, new)]
+        return "" if how[0] == how[1] else f"its rows were kept {how[0]} and would be kept {how[1]}"
+    same_times = (old.within.left, old.within.right) == (new.within.left, new.within.right)
+    if not (same_times and old.within.lower_us <= new.within.lower_us and old.within.upper_us >= new.within.upper_us):
+        return f"rows that {new.within} needs may have left the state, which kept {old.within}"
+    if not set(conjuncts_of(old.condition)) <= set(conjuncts_of(new.condition)):
+        return f"rows may have left the state that only {old.condition} kept from having pairs"
+    if new.needs_pairless(side) and not old.needs_pairless(side):
+        return f"{old.kind} joins do not know which rows had pairs, as {new.kind} joins need to"
+    return ""
 
 
 def narrower(old: Expression | None, new: Expression | None) -> Expression | None:
