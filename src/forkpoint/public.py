@@ -18,7 +18,11 @@ from forkpoint.connectors.files.builders import BucketAssigner, Encoder, OutputF
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.changes import (
+    CanalJsonDeserializationSchema,
+    DebeziumJsonDeserializationSchema,
+    MaxwellJsonDeserializationSchema,
+)
 from forkpoint.connectors.formats.csv import CsvDialect, CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from forkpoint.connectors.formats.protobuf import ProtobufDeserializationSchema, ProtobufMessage, ProtobufSerializationSchema
@@ -226,9 +230,18 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
-from forkpoint.table.environment import StatementSet, StreamTableEnvironment, Table
-from forkpoint.table.results import TableResult
+from forkpoint.table.data_types import DataType, DataTypes
+from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
+from forkpoint.table.expression import Expression
+from forkpoint.table.expressions import call, col, lit
+from forkpoint.table.pipelines import StatementSet, TablePipeline
+from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.results import ResultKind, TableResult
 from forkpoint.table.schema import Schema
+from forkpoint.table.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.table import Table
+from forkpoint.table.table_descriptor import FormatDescriptor, TableDescriptor
+from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
@@ -300,6 +313,8 @@ __all__ = [
     "DataFrameSink",
     "DataStream",
     "DataStreamSink",
+    "DataType",
+    "DataTypes",
     "DatabaseSink",
     "DeadLetter",
     "DebeziumJsonDeserializationSchema",
@@ -314,6 +329,7 @@ __all__ = [
     "EditRefused",
     "Encoder",
     "EngineLost",
+    "EnvironmentSettings",
     "EpochGone",
     "EpochOutput",
     "EventTimeSessionWindows",
@@ -322,6 +338,7 @@ __all__ = [
     "EvictorContext",
     "ExecutionConfig",
     "ExponentialBackoffDelayRetryStrategy",
+    "Expression",
     "ExternalizedCheckpointRetention",
     "FileSink",
     "FileSource",
@@ -331,6 +348,7 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "ForkpointError",
+    "FormatDescriptor",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
@@ -378,6 +396,7 @@ __all__ = [
     "MapStateDescriptor",
     "Max",
     "MaxBy",
+    "MaxwellJsonDeserializationSchema",
     "MemorySize",
     "MergeCallback",
     "MergingWindowAssigner",
@@ -394,6 +413,7 @@ __all__ = [
     "OutputLost",
     "OutputRefused",
     "OutputTag",
+    "Over",
     "Partitioner",
     "PrintSink",
     "ProcessAllWindowFunction",
@@ -414,9 +434,11 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "RenamedFrom",
+    "ResolvedSchema",
     "RestartStrategy",
     "RestoreOptions",
     "RestoreRefused",
+    "ResultKind",
     "RetryPredicate",
     "RollingPolicy",
     "Row",
@@ -429,6 +451,7 @@ __all__ = [
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
+    "Session",
     "SessionWindowTimeGapExtractor",
     "SideElements",
     "SimpleStringSchema",
@@ -436,6 +459,7 @@ __all__ = [
     "SinkBatch",
     "SinkContext",
     "SinkWriter",
+    "Slide",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
@@ -463,6 +487,10 @@ __all__ = [
     "Sum",
     "SystemUnavailable",
     "Table",
+    "TableConfig",
+    "TableDescriptor",
+    "TableEnvironment",
+    "TablePipeline",
     "TableResult",
     "TaggedUnion",
     "Time",
@@ -477,6 +505,7 @@ __all__ = [
     "Trigger",
     "TriggerContext",
     "TriggerResult",
+    "Tumble",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "TypeInformation",
@@ -497,7 +526,10 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "call",
+    "col",
     "empty_result_predicate",
     "exception_type_predicate",
     "has_exception_predicate",
+    "lit",
 ]

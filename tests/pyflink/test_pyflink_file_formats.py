@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from connectors.connector_reading import elements, json_round_trip
+from forkpoint import DataTypes
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files import formats as file_index
 from forkpoint.connectors.files.formats import CsvFormat
 from forkpoint.connectors.files.parsers import CsvParser, Stretch
 from forkpoint.connectors.formats.records import RecordConverter
 from forkpoint.graph.options import RestoreOptions
-from forkpoint.pyflink.datatypes import DataTypes
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import (
     AvroBulkWriters,

@@ -25,6 +25,7 @@ LOCAL = {
     "completion": "is about a shell",
     "config show": "is about this machine's files and variables",
     "plan": "compares two programs before either has a job",
+    "recompute": "runs a program of this machine",
     "supervise": "keeps a process of this machine running; a server's jobs are started with run",
     "import-spark-checkpoint": "reads from a path that is not below the state roots",
 }

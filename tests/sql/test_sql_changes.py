@@ -55,8 +55,8 @@ def write(rng: random.Random, calls: list[str], sources: list[str]) -> str:
     return f"SELECT {', '.join(items)} {rng.choice(sources)} {rng.choice(KEYS)} {rng.choice(HAVING)}"
 
 
-def run(query: str, script: list[Any], state: Path, parallelism: int = 1) -> list[dict[str, Any]]:
-    """The changes that one run of the query emits, each with its weight."""
+def run(query: str, script: list[Any], state: Path, parallelism: int = 1, restore: str | None = None) -> list[dict[str, Any]]:
+    """The changes that one run of the query emits, each with its weight. ``restore``: the savepoint that it starts from."""
     names: list[str] = []
 
     def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
@@ -69,7 +69,7 @@ def run(query: str, script: list[Any], state: Path, parallelism: int = 1) -> lis
         names[:] = [field.name for field in found.get_type().fields]
         return found
 
-    done = run_local(job, script, state_root=str(state), parallelism=parallelism, options={"max_parallelism": 8})
+    done = run_local(job, script, state_root=str(state), parallelism=parallelism, restore=restore, options={"max_parallelism": 8})
     return [dict(zip(names, row, strict=True)) for row in done.output]
 
 

@@ -170,4 +170,4 @@ def test_a_column_of_another_type_is_refused() -> None:
 
     assert compare(definition("INT"), definition("INT")) == ("", "")
     refused, _ = compare(definition("INT"), definition("BIGINT"))
-    assert refused.startswith("column 'v' of t was INT and would be BIGINT; write the changed query's result into another table")
+    assert refused.startswith("column 'v' of t was INT and would be BIGINT; compute it again")

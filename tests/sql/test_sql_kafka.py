@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import defaultdict
@@ -49,9 +50,9 @@ class Query:
         names = {"orders": self.orders, "totals": self.totals, "servers": self.kafka.bootstrap_servers}
         (self.directory / "app.sql").write_text(DDL.format(columns=columns, **names) + insert)
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         with open(self.directory / "log", "ab") as log:
-            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql"]
+            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql", *options]
             self.process = Python(arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
@@ -133,6 +134,10 @@ def only_large(values: list[int | None]) -> dict[str, Any] | None:
     return {"n": found["n"]} if (found["total"] or 0) > 57000 else None
 
 
+def with_maximum(values: list[int | None]) -> dict[str, Any]:
+    return {"n": len(values), "m": max((value for value in values if value is not None), default=None)}
+
+
 def test_a_query_is_killed_restored_and_changed_with_its_counts_kept(query: Query) -> None:
     query.write(FIRST)
     query.start()
@@ -168,6 +173,30 @@ def test_a_query_is_killed_restored_and_changed_with_its_counts_kept(query: Quer
     refused = query.command("sql", "-f", "app.sql")
     assert refused.returncode != 0
     assert "MAX(v) cannot be computed from the saved COUNT(*), SUM(v)" in refused.stderr
+
+    # The topic still has all orders, so that the state can be computed from them again.
+    done = query.command("--output", "json", "recompute", "app.sql", "--label", "maximum")
+    assert done.returncode == 0, done.stderr
+    assert {name: json.loads(done.stdout)[name] for name in ("tables", "rows")} == {"tables": ["totals"], "rows": 1001}
+    before = len(query.records())
+    query.start("-s", "maximum")
+    query.wait_for(query.expected(with_maximum))
+    assert len(query.records()) == before + len(query.sent)
+    query.kill()
+    query.start()
+    query.send(1001, 1002)
+    query.wait_for(query.expected(with_maximum))
+    assert len(query.records()) == before + len(query.sent) + 1
+    query.stop()
+
+    query.write(FIRST)
+    query.kafka.delete_records(query.orders, 3)
+    done = query.command("recompute", "app.sql")
+    assert done.returncode == 4
+    assert re.search("source 'orders' has given [0-9]+ rows up to the savepoint's position, but 1,002 to the", done.stderr), (
+        done.stderr
+    )
+    assert [path.name for path in (query.directory / ".forkpoint").glob("recomputed-*")] == []
 
 
 def test_columns_about_messages(kafka: Kafka) -> None:

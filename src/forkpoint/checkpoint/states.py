@@ -28,6 +28,10 @@ StateKind = Literal[
 TIMER_KINDS = ("timers-event", "timers-processing")
 OPERATOR_KINDS = ("operator-list", "operator-union", "broadcast")
 
+_REPLACED = "replaced "
+EMITTED = {"emitted": True}
+"""The definition of a replaced state once the difference to the new query has been emitted."""
+
 _NUMBERS = 0xFFFF_FFFE  # store keys have 32 bits for a sid; one value after the last sid stays free
 
 
@@ -122,6 +126,17 @@ class StateInfo(Record, frozen=True, kw_only=True):
             "it was saved with execution.allow-pickle and may hold pickles, which can run any code when they are loaded; if you "
             f"trust its author, set {ALLOW_PICKLE}"
         )
+
+    def as_replaced(self, uid: str) -> StateInfo:
+        """The state of a query that was replaced by one computed from its input again: it is kept beside the new query's state,
+        under the operator with the new query's result, whose first epoch emits the difference of both results. The commit of
+        that epoch makes its definition EMITTED."""
+        return self.named(uid, _REPLACED + self.name)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it is the state of a replaced query, and the difference has not been emitted yet."""
+        return self.name.startswith(_REPLACED) and self.definition not in (None, EMITTED)
 
     @property
     def where(self) -> str:

@@ -1,7 +1,8 @@
 """The operations of the ``forkpoint`` command, as Python functions over plain values.
 
     running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
-    programs          run (in the background), drive (in this process), supervise, check, plan, upgrade, fork, replay, ab
+    programs          run (in the background), drive (in this process), supervise, check, plan, upgrade, fork, replay, ab,
+                      recompute (of SQL)
     savepoints        savepoints, show, label, dispose, edit; import_spark_checkpoint, inspect_spark_checkpoint (in the package
                       forkpoint-spark-checkpoints)
     saved state       states, entries, query (of a savepoint or a job), diff; open_live, follow_state (of a job), and states_of,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     )
     from forkpoint.operations.versions.check import check, plan
     from forkpoint.operations.versions.comparison import VersionsCompared, ab
+    from forkpoint.operations.versions.recompute import Recomputed, recompute
     from forkpoint.operations.versions.replacement import Upgraded
     from forkpoint.operations.versions.upgrade import Refused, upgrade
     from forkpoint_spark_checkpoints.operations import ImportRequest, import_spark_checkpoint, inspect_spark_checkpoint
@@ -82,6 +84,7 @@ __all__ = [
     "ProgramFailed",
     "Published",
     "QueryResult",
+    "Recomputed",
     "Recovery",
     "Refused",
     "Replayed",
@@ -120,6 +123,7 @@ __all__ = [
     "publish",
     "query",
     "query_of",
+    "recompute",
     "recover",
     "replay",
     "rescale",

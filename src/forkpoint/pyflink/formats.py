@@ -6,13 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from forkpoint import AvroRowSerializationSchema, ConfigError, Configuration, StreamFormat, TypeInformation, Types
+from forkpoint import (
+    AvroRowSerializationSchema,
+    ConfigError,
+    Configuration,
+    DataType,
+    DataTypes,
+    StreamFormat,
+    TypeInformation,
+    Types,
+)
 from forkpoint.connectors.files.avro import AvroFormat
 from forkpoint.connectors.files.builders import BulkWriterFactory
 from forkpoint.connectors.files.formats import CsvFormat, ParquetFormat
 from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.connectors.formats.csv_layout import CsvColumn, CsvLayout
-from forkpoint.pyflink.datatypes import DataType, DataTypes, RowField
+from forkpoint.pyflink.datatypes import digits_of, file_type
+from forkpoint.table.data_types import RowField
 
 
 class CsvSchema:
@@ -56,7 +66,7 @@ class CsvSchemaBuilder:
     def add_array_column(self, name: str, separator: str = ";", element_type: DataType | None = None) -> Self:
         """A column of lists of strings, or of another plain type."""
         of = DataTypes.ARRAY(DataTypes.STRING() if element_type is None else element_type)
-        return self._add(CsvColumn(name, of.type, separator or None, of.digits))
+        return self._add(CsvColumn(name, file_type(of), separator or None, digits_of(of)))
 
     def add_boolean_column(self, name: str) -> Self:
         """A column of ``true`` and ``false``."""
@@ -65,7 +75,7 @@ class CsvSchemaBuilder:
     def add_number_column(self, name: str, number_type: DataType | None = None) -> Self:
         """A column of numbers, by default ``DataTypes.BIGINT()``."""
         of = number_type or DataTypes.BIGINT()
-        return self._add(CsvColumn(name, of.type, None, of.digits))
+        return self._add(CsvColumn(name, file_type(of), None, digits_of(of)))
 
     def add_string_column(self, name: str) -> Self:
         """A column of text."""
@@ -196,9 +206,9 @@ class ParquetBulkWriters:
     ) -> BulkWriterFactory:
         """Rows of ``DataTypes.ROW``. Times are in UTC; the only Hadoop option with an effect is ``parquet.compression``."""
         codec = (hadoop_config or Configuration()).get_string("parquet.compression", "SNAPPY").lower()
-        decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if field.data_type.digits}
+        decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if digits_of(field.data_type)}
         options = {"compression": "none" if codec == "uncompressed" else codec, "decimals": decimals}
-        return BulkWriterFactory("parquet", row_type.type, options)
+        return BulkWriterFactory("parquet", file_type(row_type), options)
 
 
 class ParquetColumnarRowInputFormat(StreamFormat):
@@ -213,19 +223,20 @@ class ParquetColumnarRowInputFormat(StreamFormat):
         is_case_sensitive: bool = True,
     ) -> None:
         _fields_of(row_type)
-        super().__init__(ParquetFormat(is_case_sensitive), row_type.type)
+        super().__init__(ParquetFormat(is_case_sensitive), file_type(row_type))
 
 
 def _fields_of(row_type: DataType) -> tuple[RowField, ...]:
     if not isinstance(row_type, DataType) or not row_type.fields:
         raise ConfigError(f"Parquet files have rows of DataTypes.ROW([DataTypes.FIELD(…), …]), not {row_type!r}")
-    return row_type.fields
+    return row_type.parts
 
 
 def _decimal_of(field: RowField) -> tuple[int, int]:
-    if field.data_type.type != Types.BIG_DEC() or field.data_type.digits is None:
+    digits = digits_of(field.data_type)
+    if field.data_type.name != "DECIMAL" or digits is None:
         raise ConfigError(f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a separate column")
-    return field.data_type.digits
+    return digits
 
 
 class AvroSchema:

@@ -137,7 +137,6 @@ _ELSEWHERE: dict[str, str] = {
     "BasicTypeInfo": "forkpoint.pyflink.typeinfo:BasicTypeInfo",
     "BulkWriterFactory": "forkpoint.connectors.files.builders:BulkWriterFactory",
     "CompletableFuture": "concurrent.futures:Future",
-    "DataTypes": "forkpoint.pyflink.datatypes:DataTypes",
     "DateTypeInfo": "forkpoint:Types.SQL_DATE",
     "DefaultRollingPolicy": "forkpoint:RollingPolicy",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",

@@ -117,7 +117,7 @@ def replaced(expression: Expression | None, by: Replacements) -> Expression | No
 def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
     """The canonical form, and its column for each column of the plan."""
     if isinstance(plan, Scan):
-        return Scan(plan.table, ()), {field.name: Column(field.name, field.type) for field in plan.fields}
+        return Scan(plan.table, (), updating=plan.updating), {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
     if isinstance(plan, Window):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.errors import JobFailed
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.keys import codes_of
 from forkpoint.runtime.columnar.segments import run_starts
@@ -83,6 +84,15 @@ def with_schema(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         same = at >= 0 and columns.column(at).type == field.type
         found.append(columns.column(at) if same else pa.nulls(columns.num_rows, field.type))
     return pa.RecordBatch.from_arrays(found, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def never_added(uid: str, row: str, tables: str = "") -> JobFailed:
+    """The error for the removal of a row that is not there."""
+    of = f" of {tables}" if tables else ""
+    return JobFailed(
+        f"operator {uid!r}: {row}{of} is removed, but was never added; read tables with changes from their beginning. If the "
+        "same change may come twice, give the table a PRIMARY KEY, and SET 'table.exec.source.cdc-events-duplicate' = 'true'"
+    )
 
 
 def rows_only(count: int) -> pa.RecordBatch:

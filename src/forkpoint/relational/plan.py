@@ -14,12 +14,15 @@ from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Wind
 
 
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
-    """The rows of a table of the catalogue. Rows are only ever added to it. ``rowtime``: the event time of its rows, if it has a
-    watermark."""
+    """The rows of a table of the catalogue. ``rowtime``: the event time of its rows, if it has a watermark. ``updating``: whether
+    rows are also removed, not only added. ``key``: the columns of which no two rows have the same values at a time, if it has a
+    key and is updating."""
 
     table: str
     fields: Schema
     rowtime: Expression | None = None
+    updating: bool = False
+    key: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -271,6 +274,7 @@ def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
     return any(
         isinstance(node, Over)
+        or (isinstance(node, Scan) and node.updating)
         or (isinstance(node, Aggregate) and not is_windowed(node))
         or (isinstance(node, Join) and node.kind not in ("inner", "semi") and not node.within)
         for node in nodes_of(plan)
@@ -283,7 +287,9 @@ Key = frozenset[str]
 def keys_of(plan: Plan) -> list[Key]:
     """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
     match plan:
-        case Scan() | Union() | Window() | Unnest():
+        case Scan(key=key):
+            return [frozenset(key)] if key else []
+        case Union() | Window() | Unnest():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]

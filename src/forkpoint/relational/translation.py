@@ -85,7 +85,7 @@ class Translator:
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below.table)
-        return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted)
+        return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted or below.updating)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
         """Projection and filter of each input."""

@@ -86,17 +86,17 @@ class SqlType(msgspec.Struct, frozen=True):
     @property
     def stream_type(self) -> TypeInformation:
         """The type of such values in a stream and in state."""
-        found = self._values
-        return optional(found) if self.nullable else found
+        return optional(self.value_type) if self.nullable else self.value_type
 
     @property
     def arrow_type(self) -> pa.DataType:
         if self.digits is not msgspec.UNSET and self.digits[0] > MOST:  # in which decimals are compared
             return pa.decimal256(*self.digits)
-        return self._values.arrow_type
+        return self.value_type.arrow_type
 
     @property
-    def _values(self) -> TypeInformation:
+    def value_type(self) -> TypeInformation:
+        """The stream's type, without None."""
         if self.digits is not msgspec.UNSET:
             return Types.DECIMAL(*self.digits)
         parts = [each.type.stream_type for each in self.fields]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
@@ -12,6 +13,7 @@ from forkpoint.relational.types import Schema
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
+from forkpoint.table.connectors.registry import makes
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading
@@ -23,12 +25,14 @@ _DEFAULT: Space = ("default_catalog", "default_database")
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream of the program as a table of added rows. ``reading``: its columns in queries, if some are computed, or are event
-    time."""
+    """A stream of the program as a table. ``reading``: its columns in queries, if some are computed, or are event time.
+    ``makes``: its changes, as those of a table's source."""
 
     schema: Schema
     edges: tuple[Edge, ...]
     reading: Reading | None = None
+    makes: str = "added"
+    primary_key: tuple[str, ...] = ()
 
     @property
     def read_schema(self) -> Schema:
@@ -37,11 +41,11 @@ class StreamTable:
 
 def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
-    fields = table.read_schema
-    if table.reading is None:
-        return Scan(name, fields)
-    watermark = table.reading.watermark
-    return Select(Scan(name, fields, None if watermark is None else watermark.time), None, table.reading.columns)
+    watermark = None if table.reading is None else table.reading.watermark
+    updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
+    key = table.primary_key if updating else ()
+    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, key)
+    return scan if table.reading is None else Select(scan, None, table.reading.columns)
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,22 @@ class View:
     space: Space
 
 
+@dataclass(frozen=True)
+class ProgramView:
+    """A Table of the program that has a name in SQL."""
+
+    plan: Plan
+
+
 @dataclass
 class Catalog:
-    """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is."""
+    """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is.
+    ``unnamed``: those of the program that SQL does not list, by generated names."""
 
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, View | ProgramView] = field(default_factory=dict)
+    unnamed: dict[str, CreateTable | StreamTable | ProgramView] = field(default_factory=dict)
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
 
@@ -79,8 +92,24 @@ class Catalog:
                 return ".".join(parts[size:])
         return ".".join(parts)
 
+    def read(self, path: str) -> Plan | None:
+        """The plan that reads a table, stream or view of the program; None if there is none."""
+        found = self.tables.get(path) or self.streams.get(path) or self.unnamed.get(path) or self.views.get(path)
+        match found:
+            case ProgramView(plan):
+                return plan
+            case None | View():
+                return None
+        return read(path, found)
+
+    def add_unnamed(self, kind: str, make: Callable[[str], CreateTable | StreamTable | ProgramView]) -> str:
+        """Add a table of the program under a name that begins with ``kind``; returns the name."""
+        name = next(name for number in count(1) if not self.has(name := f"{kind}_{number}"))
+        self.unnamed[name] = make(name)
+        return name
+
     def has(self, path: str) -> bool:
-        return path in self._all
+        return path in self._all or path in self.unnamed
 
     def missing_space(self, path: str) -> str | None:
         """What is wrong with the database of a path, if anything."""

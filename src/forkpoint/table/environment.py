@@ -1,34 +1,49 @@
-"""StreamTableEnvironment: SQL in a program."""
+"""Table environments: tables, and statements of SQL about them, in a program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
-from forkpoint.errors import GraphError
-from forkpoint.relational.plan import Plan
+from forkpoint.errors import ConfigError, GraphError
+from forkpoint.graph.options import RuntimeExecutionMode
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
-from forkpoint.sql.statements import CreateTableAs, Insert, Query
-from forkpoint.table.explanation import explained
-from forkpoint.table.results import TableResult
+from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
+from forkpoint.table.catalog import ProgramView, StreamTable
+from forkpoint.table.data_types import fields_of
+from forkpoint.table.elements import RowSchema, frame_rows, rows_of
+from forkpoint.table.expression import Expression
+from forkpoint.table.pipelines import StatementSet, started
+from forkpoint.table.results import Change, TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
+from forkpoint.table.settings import EnvironmentSettings, TableConfig
 from forkpoint.table.statements import execute
+from forkpoint.table.streams import stream_table
+from forkpoint.table.table import Table, with_fields
+from forkpoint.table.table_descriptor import TableDescriptor
+
+Settings = EnvironmentSettings | Configuration
 
 
-class StreamTableEnvironment:
-    """Runs SQL statements on a StreamExecutionEnvironment. Created with ``create``."""
+class TableEnvironment:
+    """Tables and views by name, and jobs over them. Created with ``create``."""
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._session = Session(env)
 
     @staticmethod
-    def create(stream_execution_environment: StreamExecutionEnvironment | None = None) -> StreamTableEnvironment:
-        """A table environment on a stream environment, by default a new one."""
-        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
-        return StreamTableEnvironment(env)
+    def create(environment_settings: Settings | None = None) -> TableEnvironment:
+        """A table environment with settings."""
+        return TableEnvironment(_configured(StreamExecutionEnvironment.get_execution_environment(), environment_settings))
+
+    # -- SQL
 
     def execute_sql(self, stmt: str) -> TableResult:
         """Execute one statement, or a statement set. INSERT starts a job in the background; a query runs when its result is
@@ -44,15 +59,8 @@ class StreamTableEnvironment:
             return Table(session, session.plan(statements[0])).execute()
         answers = [execute(session, each, source) for each in statements]
         if isinstance(statements[0], Insert | CreateTableAs) and session.inserted:
-            return self._started()
+            return started(session)
         return TableResult(answer=answers[0])
-
-    def create_temporary_view(self, view_path: str, data_stream: DataStream[Any], schema: Schema | None = None) -> None:
-        """Give a stream a name in SQL: a table of added rows, with the fields of the stream's type as columns.
-
-        ``schema``: more columns, and which is event time.
-        """
-        self._session.add_stream(view_path, data_stream, schema)
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""
@@ -61,49 +69,191 @@ class StreamTableEnvironment:
             raise GraphError("sql_query() takes one query: SELECT …; use execute_sql() for other statements")
         return Table(self._session, self._session.plan(statements[0]))
 
+    def explain_sql(self, stmt: str, *extra_details: Any) -> str:
+        """The plan of a query or INSERT as text. SqlError if it is not valid."""
+        (row,) = self.execute_sql(f"EXPLAIN {stmt}").collect()
+        return str(row[0])
+
     def create_statement_set(self) -> StatementSet:
         """Several INSERTs that run as one job."""
-        return StatementSet(self)
+        return StatementSet(self._session)
+
+    # -- tables
+
+    def from_path(self, path: str) -> Table:
+        """A table or view by its name. SqlError if there is none."""
+        return self.sql_query(f"SELECT * FROM {path}")
+
+    def from_elements(self, elements: Iterable[Any], schema: RowSchema = None, verify_schema: bool = True) -> Table:
+        """A table of given rows. ``schema``: ``DataTypes.ROW`` with the columns, or their names; by default, names and types are
+        those of the elements."""
+        rows, of = rows_of(elements, schema)
+        fields = fields_of(of)
+
+        def table(name: str) -> StreamTable:
+            return StreamTable(fields, self._session.env.from_collection(rows, row_type(fields)).uid(name).edges)
+
+        return self._read(self._session.catalog.add_unnamed("elements", table))
+
+    def from_pandas(self, pdf: Any, schema: RowSchema = None, splits_num: int = 1) -> Table:
+        """A table of the rows of a pandas DataFrame. ``schema``: as of ``from_elements``."""
+        return self.from_elements(*frame_rows(pdf, schema))
+
+    def from_descriptor(self, descriptor: TableDescriptor) -> Table:
+        """A table that has no name in SQL."""
+        return self._read(self._session.catalog.add_unnamed("table", lambda name: self._session.defined(descriptor.ddl(name))))
+
+    def create_temporary_table(self, path: str, descriptor: TableDescriptor, ignore_if_exists: bool = False) -> None:
+        """Create a table, as CREATE TABLE does. SqlError if it is not valid."""
+        self.execute_sql(descriptor.ddl(path, if_not_exists=ignore_if_exists))
+
+    create_table = create_temporary_table
+
+    def create_temporary_view(
+        self, view_path: str, table_or_data_stream: Table | DataStream[Any], *fields_or_schema: Any
+    ) -> None:
+        """Give a table or stream a name in SQL. A stream is a table of added rows, with the fields of its type as columns.
+
+        ``fields_or_schema``: of a stream, as in ``from_data_stream``.
+        """
+        if isinstance(table_or_data_stream, Table):
+            self._session.add_view(view_path, ProgramView(table_or_data_stream._plan))
+        elif fields_or_schema and not isinstance(fields_or_schema[0], Schema):
+            self.create_temporary_view(view_path, self._stream(table_or_data_stream, fields_or_schema))
+        else:
+            self._session.add_stream(view_path, table_or_data_stream, *fields_or_schema)
+
+    def _stream(self, stream: DataStream[Any], given: tuple[Any, ...]) -> Table:
+        """A stream as a table. ``given``: a Schema, or its columns."""
+        schema = given[0] if given and isinstance(given[0], Schema) else None
+        table = self._read(self._session.catalog.add_unnamed("stream", lambda name: stream_table(name, stream, schema)))
+        return table if schema is not None else with_fields(table, given)
+
+    def create_view(self, view_path: str, table: Table) -> None:
+        """Give a table a name in SQL."""
+        self.create_temporary_view(view_path, table)
+
+    def _read(self, name: str) -> Table:
+        plan = self._session.catalog.read(name)
+        assert plan is not None
+        return Table(self._session, plan)
+
+    # -- the catalogue
+
+    def _listed(self, statement: str) -> list[str]:
+        return [str(row[0]) for row in self.execute_sql(statement).collect()]
 
     def list_tables(self) -> list[str]:
         """The names of all tables and views."""
         return self._session.catalog.names()
 
-    def _started(self) -> TableResult:
-        client = self._session.env.execute_async(self._session.name)
-        self._session.forget_job()
-        return TableResult(client=client)
+    def list_views(self) -> list[str]:
+        """The names of the database's views."""
+        return self._listed("SHOW VIEWS")
+
+    def list_temporary_tables(self) -> list[str]:
+        """The names of the database's tables that are no views."""
+        return [name for name in self._listed("SHOW TABLES") if name not in self.list_views()]
+
+    list_temporary_views = list_views
+
+    def list_catalogs(self) -> list[str]:
+        """The names of all catalogues."""
+        return self._listed("SHOW CATALOGS")
+
+    def list_databases(self) -> list[str]:
+        """The names of the catalogue's databases."""
+        return self._listed("SHOW DATABASES")
+
+    def list_functions(self) -> list[str]:
+        """The names of the functions that SQL may call."""
+        return self._listed("SHOW FUNCTIONS")
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The names of the program's functions."""
+        return self._listed("SHOW USER FUNCTIONS")
+
+    def get_current_catalog(self) -> str:
+        """The catalogue in which names are looked up."""
+        return self._session.catalog.current[0]
+
+    def get_current_database(self) -> str:
+        """The database in which names are looked up."""
+        return self._session.catalog.current[1]
+
+    def use_catalog(self, catalog_name: str) -> None:
+        """Look up names in this catalogue. SqlError if there is none."""
+        self.execute_sql(f"USE CATALOG `{catalog_name}`")
+
+    def use_database(self, database_name: str) -> None:
+        """Look up names in this database. SqlError if there is none."""
+        self.execute_sql(f"USE `{database_name}`")
+
+    def drop_temporary_table(self, table_path: str) -> bool:
+        """Forget a table; returns whether there was one."""
+        return self._session.catalog.drop("TABLE", self._session.catalog.path(table_path))
+
+    def drop_temporary_view(self, view_path: str) -> bool:
+        """Forget a view; returns whether there was one."""
+        return self._session.catalog.drop("VIEW", self._session.catalog.path(view_path))
+
+    def drop_table(self, table_path: str, ignore_if_not_exists: bool = True) -> bool:
+        """Forget a table; returns whether there was one."""
+        return self._dropped("TABLE", table_path, ignore_if_not_exists)
+
+    def drop_view(self, view_path: str, ignore_if_not_exists: bool = True) -> bool:
+        """Forget a view; returns whether there was one."""
+        return self._dropped("VIEW", view_path, ignore_if_not_exists)
+
+    def _dropped(self, kind: str, path: str, ignore: bool) -> bool:
+        there = self._session.catalog.has(self._session.catalog.path(path))
+        self._session.drop(Drop(kind, path, ignore, 0), Text(path))
+        return there
+
+    def get_config(self) -> TableConfig:
+        """The options of the environment's jobs."""
+        return TableConfig(self._session)
 
 
-class Table:
-    """The result of a query, which nothing has computed yet."""
+class StreamTableEnvironment(TableEnvironment):
+    """A table environment on a StreamExecutionEnvironment: streams are tables, and tables streams."""
 
-    def __init__(self, session: Session, plan: Plan) -> None:
-        self._session, self._plan = session, plan
+    @staticmethod
+    def create(  # type: ignore[override]  # as in PyFlink
+        stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
+    ) -> StreamTableEnvironment:
+        """A table environment on a stream environment, by default a new one."""
+        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
+        return StreamTableEnvironment(_configured(env, environment_settings))
 
-    def execute(self) -> TableResult:
-        """The changes of the result, which run when they are collected or printed."""
-        return TableResult(self._plan.schema, self._session.stream(self._plan))
+    def from_data_stream(self, data_stream: DataStream[Any], *fields_or_schema: Expression | Schema) -> Table:
+        """A stream as a table of added rows, with the fields of its type as columns.
 
-    def explain(self) -> str:
-        """The plan as text."""
-        return explained(self._plan)
+        ``fields_or_schema``: a Schema, which may also select the columns, compute more, and say which is event time; or the
+        columns, by name or, with new names, by position.
+        """
+        return self._stream(data_stream, fields_or_schema)
+
+    def to_data_stream(self, table: Table) -> DataStream[Any]:
+        """The rows of a table that only gains rows. GraphError for others: use ``to_changelog_stream``."""
+        if is_updating(table._plan):
+            raise GraphError("the table also changes rows, which a stream cannot tell; use to_changelog_stream()")
+        return self._session.stream(table._plan, "stream")
+
+    def to_changelog_stream(
+        self, table: Table, target_schema: Schema | None = None, changelog_mode: Any = None
+    ) -> DataStream[Any]:
+        """The changes of a table as Rows with a kind: INSERT or DELETE."""
+        if target_schema is not None or changelog_mode is not None:
+            raise ConfigError("to_changelog_stream() takes the table only; select the columns from it first")
+        changes = self._session.stream(table._plan, "stream")
+        return changes.map(Change(changes, table._plan.schema))
 
 
-class StatementSet:
-    """INSERTs that run as one job."""
-
-    def __init__(self, t_env: StreamTableEnvironment) -> None:
-        self._t_env = t_env
-
-    def add_insert_sql(self, stmt: str) -> StatementSet:
-        """Add an INSERT statement. SqlError if it is not valid."""
-        for statement in parse(Text(stmt)):
-            if not isinstance(statement, Insert):
-                raise GraphError("add_insert_sql() takes INSERT INTO; use execute_sql() for other statements")
-            self._t_env._session.insert(statement)
-        return self
-
-    def execute(self) -> TableResult:
-        """Start the job."""
-        return self._t_env._started()
+def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:
+    if isinstance(settings, Configuration):
+        env.configure(settings)
+    elif settings is not None:
+        env.set_runtime_mode(RuntimeExecutionMode.STREAMING if settings.is_streaming_mode() else RuntimeExecutionMode.BATCH)
+        env.configure(settings.get_configuration())
+    return env

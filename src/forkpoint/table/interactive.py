@@ -21,10 +21,10 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import Statement, parse_with_text
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, create_table
-from forkpoint.table.results import TableResult
+from forkpoint.table.results import TableResult, remaining
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
-from forkpoint.types import Row, RowKind
+from forkpoint.types import Row
 
 _DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace)
 
@@ -47,13 +47,7 @@ class QueryResult:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows that remain once the input has ended."""
-        found: dict[str, tuple[tuple[Any, ...], int]] = {}
-        for row in self.changes():
-            values = tuple(row)
-            key = repr(values)  # NaN is not equal to itself
-            count = found.get(key, (values, 0))[1] + (1 if row.get_row_kind() is RowKind.INSERT else -1)
-            found[key] = values, count
-        return [values for values, count in found.values() for _ in range(count)]
+        return remaining(self.changes())
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
-from forkpoint.api.results import JobClient
+from forkpoint.api.results import CloseableIterator, JobClient
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.relational.changes import WEIGHT
-from forkpoint.relational.types import Schema
-from forkpoint.table.answers import Answer, tableau
+from forkpoint.relational.types import STRING, Field, Schema, digits_of
+from forkpoint.table.answers import Answer, cell, tableau
+from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.types import Row, RowKind
+
+
+class ResultKind(Enum):
+    """Whether a statement has a result other than OK."""
+
+    SUCCESS = 0
+    SUCCESS_WITH_CONTENT = 1
+
+
+_OK = Answer(("result",), [("OK",)], is_text=True)
 
 
 class TableResult:
@@ -34,35 +46,101 @@ class TableResult:
         if self._client is not None:
             self._client.get_job_execution_result().result(None if timeout_ms is None else timeout_ms / 1000)
 
-    def collect(self) -> Iterator[Row]:
-        """The rows: of a query, which runs, the changes of its result. Each row has a kind."""
+    def get_resolved_schema(self) -> ResolvedSchema:
+        """The columns of the result."""
+        answer = self._answer or _OK
+        fields = tuple(Field(name, STRING) for name in answer.columns) if self._stream is None else self._schema
+        return ResolvedSchema.of(fields)
+
+    get_table_schema = get_resolved_schema
+
+    def get_result_kind(self) -> ResultKind:
+        """Whether the statement has a result other than OK."""
+        is_ok = self._answer is None and self._stream is None and self._client is None
+        return ResultKind.SUCCESS if is_ok else ResultKind.SUCCESS_WITH_CONTENT
+
+    def collect(self) -> CloseableIterator[Row]:
+        """The rows: of a query, which runs, the changes of its result. Each row has a kind. Closing the iterator, as ``with``
+        does, ends the query."""
+        return CloseableIterator(self._rows())
+
+    def _rows(self) -> Iterator[Row]:
         if self._answer is not None:
             yield from (Row.of(self._answer.columns, row, RowKind.INSERT) for row in self._answer.rows)
         if self._stream is None:
             return
-        names = tuple(field.name for field in self._schema)
-        of = self._stream.get_type()
-        weighted = of is not None and WEIGHT in of.column_names
+        change = Change(self._stream, self._schema)
         with self._stream.execute_and_collect() as elements:
-            for element in elements:
-                values = list(element)
-                weight = values.pop() if weighted else 1
-                yield Row.of(names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)
+            yield from map(change, elements)
 
     def print(self) -> None:
         """Print the rows as a table: of a query, which runs, the changes of its result as they come."""
-        if self._answer is not None:
-            lines = tableau(self._answer.columns, self._answer.rows)
-            print("\n".join([str(self._answer.rows[0][0])] if self._answer.is_text else lines))
-            return
         if self._stream is None:
-            print("OK")
+            answer = self._answer or _OK
+            lines = [str(answer.rows[0][0])] if answer.is_text else tableau(answer.columns, answer.rows)
+            print("\n".join(lines))
             return
-        names = [field.name for field in self._schema]
-        print(" | ".join(["op", *names]))
-        count = 0
-        for row in self.collect():
-            shown = ["<NULL>" if value is None else str(value) for value in row]
-            print(" | ".join([str(row.get_row_kind()), *shown]), flush=True)
-            count += 1
-        print(f"{count} row{'' if count == 1 else 's'} in set")
+        for line in printed(self._schema, self.collect()):
+            print(line, flush=True)
+
+
+class Change:
+    """An element of a stream of changes as a Row with its kind."""
+
+    def __init__(self, stream: DataStream[Any], schema: Schema) -> None:
+        of = stream.get_type()
+        self._weighted = of is not None and WEIGHT in of.column_names
+        self._names = tuple(field.name for field in schema)
+
+    def __call__(self, element: Any) -> Row:
+        values = list(element)
+        weight = values.pop() if self._weighted else 1
+        return Row.of(self._names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)
+
+
+def remaining(changes: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """The rows that remain after changes."""
+    found: dict[str, tuple[tuple[Any, ...], int]] = {}
+    for row in changes:
+        values = tuple(row)
+        key = repr(values)  # NaN is not equal to itself
+        count = found.get(key, (values, 0))[1] + (1 if row.get_row_kind() is RowKind.INSERT else -1)
+        found[key] = values, count
+    return [values for values, count in found.values() for _ in range(count)]
+
+
+# -- printing ----------------------------------------------------------------------------------------------------------
+
+_WIDTHS = {"BOOLEAN": 5, "TINYINT": 4, "SMALLINT": 6, "INT": 11, "BIGINT": 20, "DATE": 10, "TIME": 8}
+_MOST = 30
+"""The width of a column of a type without a largest width, as in Flink; longer values are cut."""
+_MOMENT = 26
+
+
+def printed(schema: Schema, changes: Iterable[Row]) -> Iterator[str]:
+    """Changes as Flink prints them: the width of a column depends on its type, as rows come one by one."""
+    widths = [2, *map(_width, schema)]
+    border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    yield border
+    yield _line(["op", *(field.name for field in schema)], widths)
+    yield border
+    count = 0
+    for row in changes:
+        count += 1
+        yield _line([str(row.get_row_kind()), *map(cell, row)], widths)
+    if count:
+        yield border
+    yield f"{count} row{'s' * (count != 1)} in set" if count else "Empty set"
+
+
+def _width(field: Field) -> int:
+    of = field.type
+    width = _MOMENT if of.name in ("TIMESTAMP", "TIMESTAMP_LTZ") else _WIDTHS.get(of.name, _MOST)
+    if of.name == "DECIMAL":
+        width = digits_of(of)[0] + 2
+    return max(width, len("<NULL>") if of.nullable else 0, len(field.name))
+
+
+def _line(values: Sequence[str], widths: Sequence[int]) -> str:
+    shown = (value if len(value) <= width else f"{value[: width - 3]}..." for value, width in zip(values, widths, strict=True))
+    return "| " + " | ".join(value.rjust(width) for value, width in zip(shown, widths, strict=True)) + " |"

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import SinkSpec, SourceSpec
-from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
+from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
+from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.catalog import Catalog, Space, StreamTable, View, read
-from forkpoint.table.connectors.registry import connector_of, sink_of, source_of
-from forkpoint.table.schema import Schema, reading_of
-from forkpoint.table.streams import table_of
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
+from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
+from forkpoint.table.schema import Schema
+from forkpoint.table.streams import stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+
+DUPLICATES = "table.exec.source.cdc-events-duplicate"
+"""Flink's option: whether sources of changes may have the same change twice."""
 
 
 @dataclass
@@ -40,6 +47,7 @@ class Session:
     inserted: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
+    duplicates: bool = False
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -66,6 +74,13 @@ class Session:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
             connector_of(statement)
             self.catalog.tables[path] = statement
+
+    def defined(self, ddl: str) -> CreateTable:
+        """The table of a CREATE TABLE statement, which is not created."""
+        (table,) = parse(Text(ddl, "Table API"))
+        assert isinstance(table, CreateTable)
+        connector_of(table)
+        return table
 
     def create_table_as(self, statement: CreateTableAs) -> None:
         """Create a table with a query's columns, and add the operators that write the result into it."""
@@ -111,6 +126,12 @@ class Session:
             case query:
                 self._add_view(path, View(CreateView(statement.name, (), query, False, statement.at), self.catalog.current))
 
+    def add_view(self, name: str, view: ProgramView) -> None:
+        """Give a table of the program a name."""
+        path = self.catalog.path(name)
+        self._is_free(path, False, ConfigError)
+        self.catalog.views[path] = view
+
     def _add_view(self, path: str, view: View) -> None:
         self._plan_of_view(path, view, ())  # finds mistakes
         self.catalog.views[path] = view
@@ -123,12 +144,9 @@ class Session:
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
-        edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
-        fields, edges = table_of(name, stream.get_type(), edges)
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
-        reading = None if schema is None else reading_of(schema, fields)
-        self.catalog.streams[path] = StreamTable(fields, edges, reading)
+        self.catalog.streams[path] = stream_table(name, stream, schema)
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""
@@ -150,6 +168,8 @@ class Session:
         """Change an option of the job, by Flink's keys. Raises ConfigError."""
         if key == "pipeline.name":
             self.name = value
+        elif key == DUPLICATES:
+            self.duplicates = parse_boolean(key, value)
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         else:
@@ -160,30 +180,35 @@ class Session:
         """Undo SET, for one option or for all."""
         kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
         self.env.options, self.name = self._initial
-        self.idle_timeout_ms = None
+        self.idle_timeout_ms, self.duplicates = None, False
         self.settings.clear()
         for name, value in kept.items():
             self.set(name, value)
 
     # -- queries
 
-    def plan(self, query: Query) -> Plan:
-        """The plan of a query. Raises SqlError."""
-        return self._plan(query, None, ())
+    def plan(self, query: Query, given: Mapping[str, Plan] = MappingProxyType({})) -> Plan:
+        """The plan of a query. ``given``: tables of the program, by their names in it. Raises SqlError."""
+        return self._plan(query, None, (), given)
 
-    def _plan(self, query: Query, space: Space | None, within: tuple[str, ...]) -> Plan:
+    def _plan(
+        self,
+        query: Query,
+        space: Space | None,
+        within: tuple[str, ...],
+        given: Mapping[str, Plan] = MappingProxyType({}),
+    ) -> Plan:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
         def find(name: str) -> Plan | None:
+            if name in given:
+                return given[name]
             path = self.catalog.path(name, space)
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            if view is not None:
-                return self._plan_of_view(path, view, within)
-            table = self.catalog.tables.get(path) or self.catalog.streams.get(path)
-            return None if table is None else read(path, table)
+            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
 
         return bind_query(query, find, self.catalog.names)
 
@@ -202,18 +227,17 @@ class Session:
         """A table or view as queries see it. Raises SqlError if there is none."""
         path = self.catalog.path(name)
         view = self.catalog.views.get(path)
-        if view is not None:
+        if isinstance(view, View):
             return Described(self._plan_of_view(path, view, ()).schema)
-        stream = self.catalog.streams.get(path)
-        if stream is not None:
-            return Described(read(path, stream).schema)
-        table = self._table(name, at, source)
-        return Described(read(path, table).schema, table)
+        table = None if view is not None or path in self.catalog.streams else self._table(name, at, source)
+        plan = self.catalog.read(path)
+        assert plan is not None
+        return Described(plan.schema, table)
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path)
-        if table is None:
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
@@ -222,26 +246,26 @@ class Session:
         edges = Translator(self._source, free_name(name, self._names)).translate(plan)
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
-    def plan_of_insert(self, statement: Insert) -> tuple[CreateTable, Plan]:
+    def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
-        return table, _fitted(self.plan(statement.query), table, statement)
+        return table, _fitted(self.plan(statement.query, given), table, statement)
 
-    def insert(self, statement: Insert) -> None:
-        """Add the operators that write a query's result into a table."""
+    def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
+        """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
         source, name = statement.query.source, self.catalog.path(statement.table)
-        table, plan = self.plan_of_insert(statement)
-        connector, job_name = connector_of(table), free_name(name, self._names)
+        table, plan = self.plan_of_insert(statement, given)
+        job_name = free_name(name, self._names)
         sink = sink_of(table, job_name.removeprefix(name))
-        updating = is_updating(plan)
-        if updating and connector.takes == "added":
+        updating, taken = is_updating(plan), takes(table)
+        if updating and taken == "added":
             raise source.error(
                 statement.at,
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
         end = Translator(self._source, job_name).translate(plan)
-        if updating and connector.takes == "upserts":
+        if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
@@ -261,19 +285,30 @@ class Session:
 
     def _source(self, name: str) -> tuple[Edge, ...]:
         if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.tables[name]
-            idle_timeout_ms = self.idle_timeout_ms
+            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+            assert not isinstance(table, ProgramView)
+            idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
             else:
                 spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-                edges = (Edge(Transformation(spec, f"table {name}", (), row_type(table.read_schema), uid=name)),)
+                of = row_type(table.read_schema, updating=changes != "added")
+                edges = (Edge(Transformation(spec, f"table {name}", (), of, uid=name)),)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
+            if changes == "upserts" or (changes == "all" and self.duplicates):
+                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges
         return self._sources[name]
+
+
+def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:
+    if table.primary_key:
+        return table.primary_key
+    problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, because '{DUPLICATES}' is set"
+    raise ConfigError(problem) if isinstance(table, StreamTable) else TableOptions(table).error("", problem)
 
 
 def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:

@@ -17,6 +17,7 @@ from forkpoint.sql.errors import Text, did_you_mean, public_value
 from forkpoint.sql.parser import Statement
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
+from forkpoint.table.catalog import View
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
 
@@ -82,7 +83,7 @@ def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> 
             table, view = catalog.tables.get(path), catalog.views.get(path)
             if what == "TABLE" and table is not None:
                 return table_ddl(path, table)
-            if what == "VIEW" and view is not None:
+            if what == "VIEW" and isinstance(view, View):
                 return view_ddl(path, view)
             known = catalog.tables if what == "TABLE" else catalog.views
             raise source.error(at, f"there is no {what.lower()} {path!r} with a CREATE statement; {did_you_mean(path, known)}")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item
 from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.types import STRING, Field, SqlType, decimal_type, sql_type
+from forkpoint.table.catalog import StreamTable
+from forkpoint.table.schema import Schema, reading_of
 from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import present
 
 _ANY_DECIMAL = decimal_type((38, 18))
 """What Flink makes of decimals without fixed digits."""
+
+
+def stream_table(name: str, stream: DataStream[Any], schema: Schema | None = None) -> StreamTable:
+    """A stream as a table, with the fields of its type as columns. Raises ConfigError."""
+    edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
+    fields, edges = table_of(name, stream.get_type(), edges)
+    return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields))
 
 
 def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:

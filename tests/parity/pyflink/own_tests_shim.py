@@ -21,9 +21,9 @@ from avro.io import DatumWriter
 
 import forkpoint as fp
 import forkpoint.pyflink
+from forkpoint import DataTypes
 from forkpoint.api.streams.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
-from forkpoint.pyflink.datatypes import DataTypes
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import AvroSchema
 from forkpoint.types import TypeInformation

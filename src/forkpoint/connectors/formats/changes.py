@@ -1,4 +1,4 @@
-"""Databases' change records in JSON: reads Debezium's and Canal's messages as elements ``Change(kind, before, after, …)``.
+"""Databases' change records in JSON: reads Debezium's, Canal's and Maxwell's messages as ``Change(kind, before, after, …)``.
 
 The kind is a field, because ROW types store no kind. An element is one changed row; a Canal message has several.
 """
@@ -272,6 +272,46 @@ class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]
                 yield _Change(kind, before, _object(row), *origin)
 
 
+_MAXWELL = {
+    "insert": RowKind.INSERT,
+    "bootstrap-insert": RowKind.INSERT,
+    "update": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
+}
+_NO_ROWS = (
+    "bootstrap-start",
+    "bootstrap-complete",
+    "table-create",
+    "table-alter",
+    "table-drop",
+    "database-create",
+    "database-drop",
+)
+
+
+@dataclass(frozen=True)
+class MaxwellJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
+    """Reads Maxwell's JSON as changes of rows of ``type_info``: see `change_type`. Schema changes are skipped, and the rows of a
+    bootstrap are INSERTs."""
+
+    def _rows(self, type: TypeInformation[T]) -> RecordConverter:
+        return RecordConverter(type)
+
+    def _changes(self, message: Any) -> Iterator[_Change]:
+        type = message.get("type")
+        if type in _NO_ROWS:
+            return
+        kind = _MAXWELL.get(type) if isinstance(type, str) else None
+        if kind is None:
+            raise Unreadable(f"type {type!r} is not a row change: expected 'insert', 'update' or 'delete'")
+        row, old = _object(message.get("data")), message.get("old") if kind is RowKind.UPDATE_AFTER else None
+        origin = _text(message, "database"), _text(message, "table"), _time(message, "ts", 1000)
+        if kind is RowKind.DELETE:
+            yield _Change(kind, row, None, *origin)
+        else:  # old has only the changed values
+            yield _Change(kind, None if old is None else {**row, **_object(old)}, row, *origin)
+
+
 def _object(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
@@ -285,13 +325,15 @@ def _text(values: dict[str, Any], name: str) -> str | None:
     raise Unreadable(f"{name}: expected str, got {shorten(repr(value), 80)}")
 
 
-def _time(values: dict[str, Any], name: str) -> datetime | None:
+def _time(values: dict[str, Any], name: str, unit_ms: int = 1) -> datetime | None:
     value = values.get(name)
     if value is None:
         return None
     try:
         if isinstance(value, int) and not isinstance(value, bool):
-            return _EPOCH + timedelta(milliseconds=value)
+            return _EPOCH + timedelta(milliseconds=value * unit_ms)
     except OverflowError:
         pass
-    raise Unreadable(f"{name}: expected milliseconds since 1970, got {shorten(repr(value), 80)}")
+    raise Unreadable(
+        f"{name}: expected {'milliseconds' if unit_ms == 1 else 'seconds'} since 1970, got {shorten(repr(value), 80)}"
+    )

@@ -382,6 +382,8 @@ def _changes_results(graph: JobGraph, manifest: Manifest) -> bool:
     """Whether a query has changed since the manifest, so that the first epoch has output even without input."""
     saved = {(state.uid, state.name): state.definition for state in manifest.states if state.definition is not None}
     declared = ((operator.uid, state) for operator in graph.operators for state in operator.spec.states())
+    if any(state.is_replaced and state.uid in graph.by_uid for state in manifest.states):
+        return True
     return any(saved.get((uid, state.name), state.definition) != state.definition for uid, state in declared)
 
 

@@ -41,7 +41,7 @@ def compare_programs(
     operators = {operator.uid: operator.name for operator in old.operators}
     specs = {operator.uid: operator.spec for operator in old.operators}
     sources = {uid: spec.position for uid, spec in specs.items() if isinstance(spec, WatermarkSpec)}
-    return _compared(Saved(tuple(_states(old)), operators, sources), new, allow_non_restored, renames, check_only=True)
+    return _compared(Saved(tuple(declared_states(old)), operators, sources), new, allow_non_restored, renames, check_only=True)
 
 
 def _compared(
@@ -49,7 +49,7 @@ def _compared(
 ) -> RestorePlan:
     return plan_restore(
         saved,
-        _states(graph),
+        declared_states(graph),
         [_program_operator(operator) for operator in graph.operators],
         allow_non_restored=allow_non_restored,
         renames=renames,
@@ -57,7 +57,8 @@ def _compared(
     )
 
 
-def _states(graph: JobGraph) -> list[StateInfo]:
+def declared_states(graph: JobGraph) -> list[StateInfo]:
+    """The states that a program's operators declare."""
     return [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
 
 

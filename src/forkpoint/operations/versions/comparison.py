@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +15,13 @@ from typing import Any
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import JobPaths, unescape
 from forkpoint.errors import ConfigError, JobFailed
-from forkpoint.operations.launch.detached import driver_command, tail
-from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.recorded import pack
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import SILENT, Observer, OnStep
 from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.versions.replay import write_positions
-from forkpoint.savepoint.catalog.names import all_savepoints, named_savepoint
+from forkpoint.operations.versions.trials import Trials
+from forkpoint.savepoint.catalog.names import named_savepoint
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
 from forkpoint.state_processor import SavepointDiff, diff
 from forkpoint.storage.base import Storage
@@ -79,15 +76,16 @@ def ab(
         if any(place.iterdir()):
             raise ConfigError(f"--keep {place}: the directory is not empty; name a new or empty one")
         end = request.until or _newest(storage, opened, place)
-        trials = _Trials(place, replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url))))
+        from_there = replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url)))
+        versions = _Versions(place, Trials(StateRoot(str(place / "state")), place, from_there))
         pack(request.ship_env, observer)
         with observer.steps("running both versions") as report:
             for version, app in zip(VERSIONS, (request.app, app_b), strict=True):
                 report(f"version {version} ({app})")
-                end = trials.run(version, app, end, report)
-        sinks = trials.compared(keys or {}, samples)
+                end = versions.run(version, app, end, report)
+        sinks = versions.compared(keys or {}, samples)
         kept = None if keep is None else str(place)
-        return VersionsCompared(plain_place(opened.url), request.app, app_b, sinks, trials.states(samples), kept)
+        return VersionsCompared(plain_place(opened.url), request.app, app_b, sinks, versions.states(samples), kept)
     finally:
         if keep is None:
             shutil.rmtree(place, ignore_errors=True)
@@ -105,55 +103,19 @@ def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Trials:
-    """The runs of both versions: two jobs in a separate state root, with their rows in files next to it."""
+class _Versions:
+    """The runs of both versions, with their rows in files next to their state root."""
 
     place: Path
-    request: RunRequest
-
-    @property
-    def root(self) -> StateRoot:
-        return StateRoot(str(self.place / "state"))
-
-    def _wait(self, process: subprocess.Popen[bytes], version: str, report: OnStep) -> int:
-        """Wait for a version's end and report its progress. Kills the version if interrupted."""
-        try:
-            while True:
-                try:
-                    return process.wait(_REPORT_SECONDS)
-                except subprocess.TimeoutExpired:
-                    newest = History(self.root.storage, JobPaths(version)).newest()
-                    report(f"version {version} is {'starting' if newest is None else f'at epoch {newest.epoch}'}")
-        except BaseException:
-            process.kill()
-            raise
+    trials: Trials
 
     def run(self, version: str, app: str, until: str, report: OnStep) -> str:
         """Run a version to its end; returns its final position, for the other version."""
-        log = self.place / f"{version}.log"
-        request = replace(self.request, app=app, name=version, until=until, capture=str(self.place / version))
-        with open(log, "ab") as output:
-            process = subprocess.Popen(
-                [*driver_command(self.root), *request.command_line],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        with process:
-            code = self._wait(process, version, report)
-        if code:
-            message = f"version {version} ({app}) ended with exit code {code}"
-            raise DriverFailed(message, "JobFailed", code, tail(log))
-        return self._savepoint(version) or until
-
-    def _savepoint(self, version: str) -> str | None:
-        """The savepoint that the version stopped with; None if its inputs ended first."""
-        taken = all_savepoints(self.root.storage, version)
-        return taken[-1].path if taken else None
+        self.trials.run(version, app, until, str(self.place / version), f"version {version}", report)
+        return self.trials.savepoint(version) or until
 
     def states(self, samples: int) -> SavepointDiff | None:
-        a, b = (self._savepoint(version) for version in VERSIONS)
+        a, b = (self.trials.savepoint(version) for version in VERSIONS)
         # Without timestamps of entries: the versions ran one after the other, so their times to live started at different times.
         return None if a is None or b is None else diff(a, b, samples=samples, stamps=False)
 

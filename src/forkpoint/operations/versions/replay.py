@@ -11,6 +11,7 @@ from pathlib import Path
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.sinks import DiscardSink
 from forkpoint.contract.sink import Sink
 from forkpoint.driver.start.replay import Until, UntilPositions, UntilTime
 from forkpoint.errors import SavepointNotFound
@@ -55,6 +56,10 @@ def _time_ms(given: str) -> int | None:
     return epoch_ms(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
+DISCARDED = "discarded:"
+"""In place of a directory for captured output."""
+
+
 def capturing(directory: str) -> Callable[[str], Sink]:
-    """Returns a function that creates, for a sink's uid, a sink that writes JSON lines below the directory."""
-    return lambda uid: FileSink.json(Path(directory) / escape(uid))
+    """Returns a function that creates, for a sink's uid, a sink that writes JSON lines below the directory, or discards them."""
+    return lambda uid: DiscardSink() if directory == DISCARDED else FileSink.json(Path(directory) / escape(uid))

@@ -16,6 +16,9 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
         return "it belongs to a query on one side only; give the operator or the table another name", ""
     if "node" in saved and "node" in wanted:
         return compare_rows(stored_rows(saved), stored_rows(wanted), saved["side"])
+    if "latest" in saved and "latest" in wanted:
+        kept, keep = (", ".join(each["latest"]) for each in (saved, wanted))
+        return f"its rows were kept by the primary key {kept} and would be kept by {keep}; {REMEDY}", ""
     if "aggregate" in saved and "aggregate" in wanted:
         return compare_groups(stored_definition(saved), stored_definition(wanted))
     return f"it belongs to another kind of query; {REMEDY}", ""

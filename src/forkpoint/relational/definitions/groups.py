@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -64,7 +65,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
         return {below[key.of.name].role: name for name, key in keys if isinstance(key.of, Column) and key.of.name in below}
 
     def to_json(self) -> Any:
-        return msgspec.to_builtins(self)
+        return as_json(self)
 
     def rows(self, keys: Mapping[str, pa.Array], state: Mapping[str, pa.Array]) -> tuple[Any, pa.RecordBatch]:
         """The view of groups: the indices of those that it shows (None: all), and their columns.
@@ -88,6 +89,11 @@ def stored_definition(content: Any) -> GroupDefinition:
     return GroupDefinition(aggregate, found.view)
 
 
+def as_json(definition: msgspec.Struct) -> Any:
+    """A definition as it is read from JSON again: with lists for tuples, so that both can be compared."""
+    return json.loads(msgspec.json.encode(definition))
+
+
 def read_stored(content: Any, of: type[T]) -> T:
     try:
         return convert(content, of)
@@ -95,7 +101,10 @@ def read_stored(content: Any, of: type[T]) -> T:
         raise SavepointCorrupt(f"the definition of a query's state cannot be read: {error}") from error
 
 
-REMEDY = "write the changed query's result into another table, or start without state (-s none)"
+REMEDY = (
+    "compute it again from its input (forkpoint recompute), write the changed query's result into another table, or start "
+    "without state (-s none)"
+)
 
 
 def compare_groups(old: GroupDefinition, new: GroupDefinition) -> tuple[str, str]:

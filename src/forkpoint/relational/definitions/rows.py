@@ -10,7 +10,7 @@ import msgspec
 
 from forkpoint.relational.aggregation.accumulators import readable_name
 from forkpoint.relational.canonical import canonical
-from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, described, read_stored, split_filter
+from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, as_json, described, read_stored, split_filter
 from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
 from forkpoint.relational.types import Field, SqlType
@@ -79,7 +79,7 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
 
     def to_json(self, side: str) -> Any:
         """The definition of the state of one side."""
-        return {**msgspec.to_builtins(self), "side": side}
+        return {**as_json(self), "side": side}
 
 
 def on_side(side: str, expression: Expression) -> Expression:

@@ -21,10 +21,12 @@ from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
 from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
-from forkpoint.relational.changes import WEIGHT, weights_of, with_schema
-from forkpoint.relational.definitions.groups import GroupDefinition, stored_definition
-from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
+from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
+from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
+from forkpoint.relational.operators.keyed import key_columns
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
+from forkpoint.relational.operators.replaced import Replaced
+from forkpoint.relational.operators.results import Groups, view_of
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
@@ -76,29 +78,6 @@ class GroupAggregateSpec(KeyedSpec):
 
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
         return GroupAggregate(info, state.keyed, self.definition)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Groups, and their accumulators by name."""
-
-    keys: pa.Array
-    state: Mapping[str, pa.Array]
-
-    @property
-    def exist(self) -> Bools:
-        """Which groups have rows."""
-        return np.asarray(self.state[ROWS.name].fill_null(0).to_numpy(zero_copy_only=False) > 0)
-
-
-def view_of(definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.RecordBatch]:
-    """The groups that a query shows, and their columns."""
-    present = np.flatnonzero(groups.exist)
-    indices = pa.array(present)
-    parts = parts_of_keys(groups.keys.take(indices), len(definition.aggregate.keys))
-    named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
-    shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
-    return present if shown is None else present[shown], columns
 
 
 @dataclass(frozen=True)
@@ -156,6 +135,9 @@ class GroupOperator(KeyedOperator):
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
                 after[name] = accumulated(accumulator, values, weights, starts, before)
+        if weights is not None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
+            group = key_set.column[int(negative[0])].as_py()
+            raise never_added(self._uid, f"a row of group {group!r}", described(*split_filter(self._definition.aggregate.input)))
         unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
         before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
         return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
@@ -170,6 +152,7 @@ class GroupAggregate(GroupOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
         super().__init__(info, backend, definition)
         self._changed = False
+        self._replaced = Replaced.of(info, backend)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = self._input(inputs)
@@ -182,7 +165,11 @@ class GroupAggregate(GroupOperator):
             parts.append(self._difference(found, before or self._definition))
         if before is not None:
             parts += self._untouched(None if found is None else found.keys.column, before)
-        return Outputs(self._emitted(batch, epoch, [part for part in parts if part[0].num_rows]))
+        result = self._emitted(batch, epoch, [part for part in parts if part[0].num_rows])
+        if self._replaced is not None and epoch.restored:
+            assert self._type is not None
+            result = self._replaced.precede(result, epoch, self._type)
+        return Outputs(result)
 
     # -- changes of the view
 
@@ -262,6 +249,8 @@ class GroupAggregate(GroupOperator):
             self._columns.collect(log)
             for multiset in self._multisets.values():
                 multiset.collect(log)
+        if self._replaced is not None:
+            self._replaced.collect(log)
         return log
 
 

@@ -20,11 +20,12 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.groups import split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
-from forkpoint.relational.evaluation import evaluate, evaluate_all, true_rows
+from forkpoint.relational.evaluation import evaluate, true_rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import row_type_of, rows_of, state_name, stored_form
+from forkpoint.relational.operators.keyed_rows import row_type_of, state_name, stored_form
 from forkpoint.relational.operators.multisets import Counts, stored_entries
 from forkpoint.relational.operators.pairs import Pairs, Rows, between, table_of, where, with_new
+from forkpoint.relational.operators.results import rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers
 from forkpoint.relational.plan import LEFT, Join, Within
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
@@ -295,12 +296,10 @@ class IntervalJoin(KeyedOperator):
         if not len(shown.left):
             return empty_batch(self._type)
         assert self._type is not None
-        pairs = table_of(left.rows, right.rows, shown.left, shown.right)
-        passing = true_rows(self._definition.view.condition, pairs)
+        passing, columns = shown_rows(self._definition.view, table_of(left.rows, right.rows, shown.left, shown.right))
         at = np.arange(len(shown.left)) if passing is None else passing
-        at = np.repeat(at, shown.weights[at])
-        columns = evaluate_all(self._definition.view.items, pairs.take(pa.array(at)))
-        table = pa.RecordBatch.from_arrays(columns, schema=self._type.arrow_schema)
+        rows = np.repeat(np.arange(len(at)), shown.weights[at])
+        table, at = pa.RecordBatch.from_arrays(columns.take(pa.array(rows)).columns, schema=self._type.arrow_schema), at[rows]
 
         def coordinates() -> Coordinates:
             sides = ((left, shown.left[at]), (right, shown.right[at]))

@@ -19,13 +19,14 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import WEIGHT, Owned, consolidated, weights_of, with_schema, with_weights
 from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
-from forkpoint.relational.evaluation import evaluate_all, true_rows
+from forkpoint.relational.evaluation import true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
-from forkpoint.relational.operators.over import computed
-from forkpoint.relational.operators.pairs import Rows, joined
-from forkpoint.relational.plan import LEFT, PRESENT, Join, Over
+from forkpoint.relational.operators.pairs import Rows
+from forkpoint.relational.operators.replaced import Replaced
+from forkpoint.relational.operators.results import none_of, result_of, rows_of
+from forkpoint.relational.plan import LEFT, Join, Over
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
 from forkpoint.runtime.columnar.keys import KeySet
@@ -101,13 +102,21 @@ class KeyedRows(KeyedOperator):
             of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
             assert of is not None
             self._sides.append(Side(name, of, Multiset(backend, descriptor), saved))
+        self._replaced = Replaced.of(info, backend)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        found = self._run(inputs, epoch)
+        if self._replaced is not None and epoch.restored:
+            assert self._type is not None
+            found = self._replaced.precede(found, epoch, self._type)
+        return Outputs(found)
+
+    def _run(self, inputs: list[Batch], epoch: Epoch) -> Batch:
         tables = [columns_of(batch, side.input) for batch, side in zip(inputs, self._sides, strict=True)]
         if self._before is not None and epoch.restored:
-            return Outputs(self._changed(tables, self._before, epoch))
+            return self._changed(tables, self._before, epoch)
         if not any(table.num_rows for table in tables):
-            return Outputs(empty_batch(self._type))
+            return empty_batch(self._type)
         keys, owners = self._grouped([self._key_columns(table) for table in tables])
         added = []
         for side, table, of in zip(self._sides, tables, owners, strict=True):
@@ -119,10 +128,10 @@ class KeyedRows(KeyedOperator):
             rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
             for side, which in zip(self._sides, looked_at, strict=True)
         ]
-        found = self._result(self._definition, before, added)
+        found = result_of(self._definition, before, added)
         if self._updating:
             found = consolidated(*found)
-        return Outputs(self._emitted(found, lambda at: _last_of_keys(inputs, owners, at)))
+        return self._emitted(found, lambda at: _last_of_keys(inputs, owners, at))
 
     def _key_columns(self, table: pa.RecordBatch) -> list[pa.Array]:
         return key_columns(table, len(self._definition.key_names), self._backend.key_type)
@@ -140,22 +149,11 @@ class KeyedRows(KeyedOperator):
         # A row that is shown without a pair depends on all rows of the other side, not only on new ones.
         return both if node.pads(LEFT) else right, left if node.kind in ("inner", "right") else both
 
-    def _result(self, definition: RowsDefinition, before: Sequence[Rows], added: Sequence[Rows]) -> Owned:
-        if isinstance(definition.node, Join):
-            table, weights, owners = joined(definition.node, before, added)
-        else:
-            table, weights, owners = computed(definition.node, before[0], added[0])
-        rows = true_rows(definition.view.condition, table)
-        if rows is not None:
-            table, weights, owners = table.take(pa.array(rows)), weights[rows], owners[rows]
-        names = [item.name for item in definition.view.items]
-        return pa.RecordBatch.from_arrays(evaluate_all(definition.view.items, table), names=names), weights, owners
-
     # -- the first epoch of a changed query
 
     def _changed(self, tables: list[pa.RecordBatch], before: RowsDefinition, epoch: Epoch) -> Batch:
         """The difference between the new result, with the epoch's rows, and the old one."""
-        stored = [stored_counts(self._backend, state_name(side.name), side.saved) for side in self._sides]
+        stored = [stored_counts(self._backend, state_name(side.name), side.saved, self._backend.key_type) for side in self._sides]
         if not any(len(each.names) for each in stored) and not any(table.num_rows for table in tables):
             return empty_batch(self._type)
         of_stored = [self._key_parts(each.keys) for each in stored]
@@ -191,7 +189,7 @@ class KeyedRows(KeyedOperator):
         assert self._type is not None
         schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
         new = [one.with_columns_of(other).followed_by(other) for one, other in zip(kept, added, strict=True)]
-        shown, was_shown = self._result(self._definition, _none(new), new), self._result(before, _none(old), old)
+        shown, was_shown = result_of(self._definition, none_of(new), new), result_of(before, none_of(old), old)
         changes = (
             pa.concat_batches([with_schema(part[0], schema) for part in (was_shown, shown)]),
             np.concatenate([-was_shown[1], shown[1]]),
@@ -204,11 +202,11 @@ class KeyedRows(KeyedOperator):
         """What an inner join that only adds rows has gained. What was emitted stays, even if the new query has no such rows.
         ``was_shown``: the condition on the pairs that were emitted."""
         definition, rows = self._definition, [one.with_columns_of(other) for one, other in zip(kept, added, strict=True)]
-        parts = [self._result(definition, rows, added)]
+        parts = [result_of(definition, rows, added)]
         if was_shown is not None:
             unseen = Call("NOT", (Call("IS TRUE", (was_shown,), BOOLEAN),), BOOLEAN)
             view = View(all_of((unseen, *conjuncts_of(definition.view.condition))), definition.view.items)
-            parts.append(self._result(RowsDefinition(definition.node, view), _none(kept), kept))
+            parts.append(result_of(RowsDefinition(definition.node, view), none_of(kept), kept))
         table = pa.concat_batches([part[0] for part in parts])
         return table, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
 
@@ -230,20 +228,9 @@ class KeyedRows(KeyedOperator):
         log = ChangeLog()
         for side in self._sides:
             side.rows.collect(log)
+        if self._replaced is not None:
+            self._replaced.collect(log)
         return log
-
-
-def rows_of(definition: RowsDefinition, side: str, counts: Counts, keys: pa.Array) -> Rows:
-    """Stored rows with their columns, of which some are parts of the key."""
-    parts = parts_of_keys(keys, len(definition.key_names))
-    null = np.zeros(len(keys), bool)
-    for part in parts:
-        null |= part.is_null().to_numpy(zero_copy_only=False)
-    owners = pa.array(counts.groups)
-    columns = dict(zip((field.name for field in definition.kept(side)), counts.values.flatten(), strict=False))
-    columns |= {name: parts[at].take(owners) for name, at in definition.in_key(side).items()}
-    table = pa.RecordBatch.from_pydict({**columns, PRESENT: pa.repeat(pa.scalar(True), len(owners))})
-    return Rows(table, counts.groups, np.where(null[counts.groups], -1, counts.groups), counts.counts)
 
 
 def stored_form(definition: RowsDefinition, side: str, table: pa.RecordBatch) -> pa.Array:
@@ -258,10 +245,6 @@ def distinct(indices: Longs) -> Longs:
     found = np.zeros(int(indices.max(initial=-1)) + 1, bool)
     found[indices] = True
     return np.flatnonzero(found)
-
-
-def _none(sides: Sequence[Rows]) -> list[Rows]:
-    return [rows.take(np.zeros(0, np.int64)) for rows in sides]
 
 
 def _still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Rows:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, better, decimal_sums
+from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
@@ -110,7 +110,7 @@ class Multiset:
     def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:
         if (counts < 0).any():
             value = values[int(np.argmax(counts < 0))].as_py()
-            raise JobFailed(f"operator {self._backend.uid!r}: value {value!r} is removed from a group that does not have it")
+            raise never_added(self._backend.uid, f"{self._name} {value!r}")
         encoded = self._counts.encode_columns([pa.array(counts)])
         self._log.add(names, [data if count else None for data, count in zip(encoded, counts.tolist(), strict=True)])
 
@@ -166,13 +166,13 @@ class StoredCounts:
     counts: Longs
 
 
-def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation) -> StoredCounts:
-    """The entries of a state of values. ``of``: the values' saved type."""
+def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation) -> StoredCounts:
+    """The entries of a state of values. ``of``, ``key_type``: the saved types of values and keys."""
     found = stored_entries(backend, name)
     parts = [decode_state_key(entry) for entry, _ in found]
     counts = Codec(Types.LONG()).columns([count for _, count in found])[0].to_numpy(zero_copy_only=False)
     keys, values = (
-        decode_keys([each.key for each in parts], backend.key_type),
+        decode_keys([each.key for each in parts], key_type),
         decode_keys([each.namespace for each in parts], of),
     )
     return StoredCounts([entry for entry, _ in found], keys, values, counts)

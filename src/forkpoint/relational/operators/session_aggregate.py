@@ -16,8 +16,9 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation.accumulators import Accumulator, accumulated
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, Groups, filled, state_type
+from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, state_type
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
+from forkpoint.relational.operators.results import Groups
 from forkpoint.relational.operators.window_aggregate import due_timers, results_of_windows, state_keys
 from forkpoint.relational.operators.windows import TIME, moments
 from forkpoint.relational.sessions import Spans, sessions

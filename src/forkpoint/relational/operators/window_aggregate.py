@@ -15,15 +15,8 @@ import pyarrow.compute as pc
 
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import (
-    STATE_NAME,
-    Bools,
-    GroupAggregateSpec,
-    GroupOperator,
-    Groups,
-    Update,
-    view_of,
-)
+from forkpoint.relational.operators.group_aggregate import STATE_NAME, Bools, GroupAggregateSpec, GroupOperator, Update
+from forkpoint.relational.operators.results import Groups, view_of
 from forkpoint.relational.operators.windows import LAST
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.objects import columns_of

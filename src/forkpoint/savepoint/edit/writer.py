@@ -141,6 +141,26 @@ class SavepointWriter:
         operator.states[planned.info.name] = replace(planned, origin=origin)
         return self
 
+    def with_operator_of(self, other: SavepointReader, uid: str) -> SavepointWriter:
+        """An operator's states, timers and watermarks as in another savepoint, in place of its own."""
+        source = SavepointWriter.from_existing_savepoint(other)
+        self._draft.operators[uid] = source._known(uid)
+        for name in ("watermarks", "input_watermarks"):
+            mine, theirs = getattr(self._draft, name), getattr(source._draft, name)
+            mine.pop(uid, None)
+            mine.update({uid: theirs[uid]} if uid in theirs else {})
+        return self
+
+    def with_replaced(self, uid: str, other: SavepointReader, replaced: str) -> SavepointWriter:
+        """The states of the query ``replaced`` in another savepoint as those that operator ``uid`` has replaced: the next run
+        emits the difference between both results."""
+        states = self._known(uid).states
+        for state in SavepointWriter.from_existing_savepoint(other)._known(replaced).states.values():
+            if state.info.definition is not None and "values" not in state.info.definition:
+                info = state.info.as_replaced(uid)
+                states[info.name] = replace(state, info=info)
+        return self
+
     def remove_operator(self, uid: str) -> SavepointWriter:
         """Remove an operator with its states, timers and watermark, or a source with its position."""
         self._known(uid)

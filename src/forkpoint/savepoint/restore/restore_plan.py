@@ -11,7 +11,7 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
-from forkpoint.checkpoint.states import StateInfo
+from forkpoint.checkpoint.states import EMITTED, StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.restore.compatibility import ProgramOperator, Verdict, compare_state, restored_as
 from forkpoint.savepoint.restore.evolution import Conversion
@@ -139,6 +139,8 @@ class _Planner:
         uids = {old: new for old, new in targets.items() if new in self.program}
         self._operators(set(uids.values()))
         for state in self.saved.states:
+            if state.definition == EMITTED:  # empty, and known to nobody else
+                continue
             self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
         present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
         present |= {(row.uid, row.name) for row in self.rows}
@@ -177,6 +179,14 @@ class _Planner:
 
     def _state(self, state: StateInfo, uid: str) -> tuple[Outcome, str]:
         operator = self.program.get(uid)
+        if state.is_replaced and operator is not None:
+            if self._changes(uid):
+                return "refused", (
+                    "the query has changed after it was computed again, and the difference to the query before it has not been "
+                    "emitted; run the query that was computed again first, or start from the savepoint from which it was made"
+                )
+            self._map(state, state.named(uid, state.name), Verdict(True))
+            return "restored", "the first epoch emits the difference between the query's result and that of the query before it"
         wanted = self.wanted.get((uid, state.name))
         if wanted is not None:
             wanted = restored_as(state, wanted)
@@ -197,6 +207,12 @@ class _Planner:
         if state.definition is not None:
             return "dropped", "the query no longer needs it"
         return self._dropped(state, uid, "the operator no longer has this state")
+
+    def _changes(self, uid: str) -> bool:
+        """Whether the program has another query at an operator than the saved one."""
+        saved = {state.name: state.definition for state in self.saved.states if state.uid == uid}
+        wanted = (state for state in self.wanted.values() if state.uid == uid)
+        return any(saved.get(state.name) != state.definition for state in wanted)
 
     def _is_empty(self, state: StateInfo) -> bool:
         return (state.uid, state.name) in self.saved.empty

@@ -14,7 +14,7 @@ from forkpoint.relational.canonical import canonical
 from forkpoint.relational.event_time import rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_windowed, nodes_of, plain_name
+from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_updating, is_windowed, nodes_of, plain_name
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
 from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, did_you_mean
@@ -224,6 +224,8 @@ def window_of(
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
     if time.name not in rowtimes(data):
         raise error(f"column {plain_name(time.name)!r} is not event time: {why_not_rowtime(data, time.name)}")
+    if is_updating(data):
+        raise error("windows take rows that are only added, but those of this table are also changed and removed")
     below = data
     while isinstance(below, Select):
         below = below.input

@@ -13,7 +13,7 @@ from forkpoint.connectors.formats.changes import change_type
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.relational.changes import Longs, row_type, weights_of, without_weights
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.table.connectors.batches import Columns
+from forkpoint.table.connectors.batches import Columns, structs
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import RowKind, TypeInformation
 from forkpoint.types.kinds.records import RecordType
@@ -86,12 +86,7 @@ class _Writer(RowWriter):
 def _changes(rows: pa.RecordBatch, weights: Longs, type: RecordType) -> list[pa.Array]:
     """The columns of change records: rows that are added are ``after``, those that are removed ``before``."""
     schema, added = type.arrow_schema, weights > 0
-
-    def only(present: np.ndarray, field: str) -> pa.Array:
-        of = schema.field(field).type
-        columns = [column.cast(inner.type) for column, inner in zip(rows.columns, of, strict=True)]
-        return pa.StructArray.from_arrays(columns, fields=list(of), mask=pa.array(~present))
-
     kinds = np.where(added, RowKind.UPDATE_AFTER.value, RowKind.DELETE.value).astype(np.int64)
-    found = {"kind": pa.array(kinds), "before": only(~added, "before"), "after": only(added, "after")}
+    before, after = (structs(rows, schema.field(name).type, which) for name, which in (("before", ~added), ("after", added)))
+    found = {"kind": pa.array(kinds), "before": before, "after": after}
     return [found[field.name] if field.name in found else pa.nulls(len(rows), field.type) for field in schema]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +16,13 @@ from forkpoint.connectors.kafka.records import KafkaRecord, KafkaRecordDeseriali
 from forkpoint.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from forkpoint.connectors.kafka.sink import DeliveryGuarantee, KafkaSink
 from forkpoint.connectors.kafka.source import KafkaSource
-from forkpoint.contract.format import DeserializationSchema, Deserialized, SerializationSchema
+from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.functions import MIN_WATERMARK
-from forkpoint.relational.changes import row_type, weights_of, without_weights
+from forkpoint.relational.changes import WEIGHT, row_type, weights_of, without_weights
+from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.sql.statements import MetadataColumn
+from forkpoint.sql.statements import CreateTable, MetadataColumn
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, serialization
 from forkpoint.table.connectors.options import TableOptions
@@ -41,22 +43,44 @@ _OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix")
 
 
 def kafka_source(options: TableOptions) -> KafkaSource[Any]:
+    values = deserialization(options, options.table.schema)
+    return _source(options, _start(options), KafkaRecordDeserializationSchema.value_only(values))
+
+
+def upsert_kafka_source(options: TableOptions) -> KafkaSource[Any]:
+    table = options.table
+    keys, values = (
+        deserialization(options, schema, name)
+        for schema, name in ((_key_of(table), "key.format"), (table.schema, "value.format"))
+    )
+    # From the beginning: a topic of upserts has the current row of each key somewhere.
+    return _source(options, KafkaOffsetsInitializer.earliest(), UpsertRows(keys, values, row_type(table.schema, updating=True)))
+
+
+def _source(
+    options: TableOptions, start: KafkaOffsetsInitializer, rows: KafkaRecordDeserializationSchema[Any]
+) -> KafkaSource[Any]:
     builder = KafkaSource.builder().set_bootstrap_servers(options.required(_SERVERS))
     topics = options.required("topic")
     builder.set_topics(*(topic.strip() for topic in topics.split(";")))
     for name, value in options.prefixed("properties.").items():
         builder.set_property(name, value)
-    builder.set_starting_offsets(_start(options))
+    builder.set_starting_offsets(start)
     if options.choice("scan.bounded.mode", ("unbounded", "latest-offset"), "unbounded") == "latest-offset":
         builder.set_bounded(KafkaOffsetsInitializer.latest())
-    table, values = options.table, deserialization(options, row_type(options.table.schema))
+    table, of = options.table, rows.get_produced_type()
     if table.metadata:
         options.check_metadata(_METADATA)
-        builder.set_deserializer(WithMetadata(values, row_type(table.schema), row_type(table.read_schema), table.metadata))
-    else:
-        builder.set_value_only_deserializer(values)
+        assert isinstance(of, RecordType)
+        rows = WithMetadata(rows, of, row_type(table.read_schema, updating=WEIGHT in of.names), table.metadata)
+    builder.set_deserializer(rows)
     options.ignore(*_OF_SINKS)
     return builder.build()
+
+
+def _key_of(table: CreateTable) -> Schema:
+    fields = {field.name: field for field in table.schema}
+    return tuple(fields[name] for name in table.primary_key)
 
 
 def _start(options: TableOptions) -> KafkaOffsetsInitializer:
@@ -73,26 +97,16 @@ def _start(options: TableOptions) -> KafkaOffsetsInitializer:
 
 
 def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
-    schema = serialization(options, row_type(options.table.schema))
+    schema = serialization(options, options.table.schema)
     serializer = KafkaRecordSerializationSchema.builder().set_topic(options.required("topic"))
     return _sink(options, serializer.set_value_serialization_schema(schema).build())
 
 
 def upsert_kafka_sink(options: TableOptions) -> KafkaSink[Any]:
     table = options.table
-    fields = {field.name: field for field in table.schema}
-    key = row_type(tuple(fields[name] for name in table.primary_key))
-    value = row_type(table.schema)
-    return _sink(
-        options,
-        UpsertRecords(
-            options.required("topic"),
-            key,
-            value,
-            serialization(options, key, "key.format"),
-            serialization(options, value, "value.format"),
-        ),
-    )
+    key = _key_of(table)
+    formats = (serialization(options, key, "key.format"), serialization(options, table.schema, "value.format"))
+    return _sink(options, UpsertRecords(options.required("topic"), row_type(key), row_type(table.schema), *formats))
 
 
 def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]) -> KafkaSink[Any]:
@@ -109,10 +123,10 @@ def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]
 
 @dataclass(frozen=True)
 class WithMetadata(KafkaRecordDeserializationSchema[Row]):
-    """Rows of the records' values, with columns about the records."""
+    """Rows, of the type ``inner``, with columns about their records."""
 
-    values: DeserializationSchema[Any]
-    value: RecordType
+    rows: KafkaRecordDeserializationSchema[Any]
+    inner: RecordType
     row: RecordType
     metadata: tuple[MetadataColumn, ...]
 
@@ -123,12 +137,57 @@ class WithMetadata(KafkaRecordDeserializationSchema[Row]):
         raise AssertionError("records are deserialized as columns")
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
-        found = self.values.deserialize_batch(records.values)
-        elements = found.elements
-        columns = elements.columns if isinstance(elements, pa.RecordBatch) else self.value.to_columns(elements)
+        found = self.rows.deserialize_batch(records)
         places = found.places(len(records))
-        about = [_about(column, records, places) for column in self.metadata]
-        return replace(found, elements=pa.RecordBatch.from_arrays([*columns, *about], schema=self.row.arrow_schema))
+        columns = dict(zip(self.inner.names, _columns(found, self.inner), strict=True))
+        columns |= {column.name: _about(column, records, places) for column in self.metadata}
+        return replace(found, elements=_batch([columns[name] for name in self.row.names], self.row))
+
+
+def _columns(found: Deserialized[Any], type: TypeInformation[Any]) -> Sequence[pa.Array]:
+    return found.elements.columns if isinstance(found.elements, pa.RecordBatch) else type.to_columns(found.elements)
+
+
+def _batch(columns: Sequence[pa.Array], type: TypeInformation[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns), schema=type.arrow_schema)
+
+
+@dataclass(frozen=True)
+class UpsertRows(KafkaRecordDeserializationSchema[Row]):
+    """Rows of the records' values, with the weight 1; of a record without a value, the key with the weight -1."""
+
+    keys: DeserializationSchema[Any]
+    values: DeserializationSchema[Any]
+    row: RecordType
+
+    def get_produced_type(self) -> RecordType:
+        return self.row
+
+    def deserialize(self, record: KafkaRecord) -> Row:
+        raise AssertionError("records are deserialized as columns")
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
+        deletions = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
+        keys = records.keys.take(pa.array(deletions))
+        nameless = tuple(BadMessage(int(deletions[at]), _NO_KEY) for at in np.flatnonzero(keys.is_null()))
+        rows, removed = self.values.deserialize_batch(records.values), self.keys.deserialize_batch(keys)
+        places = np.concatenate([rows.places(len(records)), deletions[removed.places(len(keys))]])
+        order = np.argsort(places, kind="stable")
+        parts = [self._weighted(rows, self.values, 1), self._weighted(removed, self.keys, -1)]
+        bad = [*rows.bad, *(BadMessage(int(deletions[each.index]), each.problem) for each in removed.bad), *nameless]
+        return Deserialized(pa.concat_batches(parts).take(pa.array(order)), places[order].tolist(), bad)
+
+    def _weighted(self, found: Deserialized[Any], schema: DeserializationSchema[Any], weight: int) -> pa.RecordBatch:
+        """Rows with all columns, NULL for those that they lack."""
+        type = schema.get_produced_type()
+        assert isinstance(type, RecordType)
+        columns = dict(zip(type.names, _columns(found, type), strict=True))
+        columns[WEIGHT] = pa.repeat(pa.scalar(weight, pa.int64()), len(found.elements))
+        nulls = (pa.nulls(len(found.elements), field.type) for field in self.row.arrow_schema)
+        return _batch([columns.get(name, null) for name, null in zip(self.row.names, nulls, strict=True)], self.row)
+
+
+_NO_KEY = "the record has neither a value nor a key; a topic of upserts has keys"
 
 
 def _about(column: MetadataColumn, records: KafkaRecords, places: npt.NDArray[np.int64]) -> pa.Array:

@@ -15,18 +15,22 @@ from forkpoint.contract.source import Source
 from forkpoint.relational.changes import row_type
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.connectors.formats import has_changes
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.printing import ChangelogPrintSink
 
 
 @dataclass(frozen=True)
 class Connector:
-    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``keyed``: it
-    needs a primary key. ``has_metadata``: of messages, for columns."""
+    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``makes``:
+    those that its source has, by the same words. ``has_formats``: messages are also of formats that have all changes. ``keyed``:
+    it needs a primary key. ``has_metadata``: of messages, for columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
     takes: str = "added"
+    makes: str = "added"
+    has_formats: bool = False
     keyed: bool = False
     has_metadata: bool = False
 
@@ -41,6 +45,12 @@ def _kafka_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.kafka import kafka_sink
 
     return kafka_sink(options)
+
+
+def _upsert_kafka_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.kafka import upsert_kafka_source
+
+    return upsert_kafka_source(options)
 
 
 def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
@@ -92,8 +102,8 @@ def _file_format(options: TableOptions) -> str:
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink, has_metadata=True),
-    "upsert-kafka": Connector(None, _upsert_kafka_sink, "upserts", keyed=True),
+    "kafka": Connector(_kafka_source, _kafka_sink, has_formats=True, has_metadata=True),
+    "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(None, _jdbc_sink, "upserts"),
     "filesystem": Connector(_file_source, _file_sink),
@@ -115,6 +125,18 @@ def connector_of(table: CreateTable) -> Connector:
     return CONNECTORS[name]
 
 
+def makes(table: CreateTable) -> str:
+    """The changes that reading a table has: "added" rows only, "upserts" by its primary key, or "all"."""
+    connector = connector_of(table)
+    return "all" if connector.has_formats and has_changes(TableOptions(table)) else connector.makes
+
+
+def takes(table: CreateTable) -> str:
+    """The changes that can be written into a table, by the same words."""
+    connector = connector_of(table)
+    return "all" if connector.has_formats and has_changes(TableOptions(table)) else connector.takes
+
+
 def source_of(table: CreateTable) -> Source[Any]:
     connector = connector_of(table)
     options = TableOptions(table)
@@ -123,6 +145,7 @@ def source_of(table: CreateTable) -> Source[Any]:
         raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}")
     if not connector.has_metadata:
         options.check_metadata({})
+    _check_key(connector, options)
     source = connector.source(options)
     options.finish()
     return source
@@ -135,12 +158,17 @@ def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
-    if connector.keyed and not table.primary_key:
-        name = table.options["connector"]
-        raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")
+    _check_key(connector, options)
     written = [column.name for column in table.metadata if not column.virtual]
     if written:
         raise options.error("", f"metadata column {written[0]!r} cannot be written; declare it VIRTUAL")
     sink = connector.sink(options)
     options.finish()
     return sink
+
+
+def _check_key(connector: Connector, options: TableOptions) -> None:
+    table = options.table
+    if connector.keyed and not table.primary_key:
+        name = table.options["connector"]
+        raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")

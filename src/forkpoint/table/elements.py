@@ -1,0 +1,162 @@
+"""Values of a program as the rows of a table: their types, and the rows themselves."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.errors import ConfigError
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.types import SqlType
+from forkpoint.table.data_types import DataType, DataTypes, RowField, fields_of
+from forkpoint.table.expression import Expression
+from forkpoint.table.nodes import Node, Sql, Value, children
+from forkpoint.types import Row
+
+RowSchema = DataType | Sequence[str] | Sequence[DataType] | None
+
+_TYPES: dict[type, DataType] = {
+    bool: DataTypes.BOOLEAN(),
+    int: DataTypes.BIGINT(),
+    float: DataTypes.DOUBLE(),
+    str: DataTypes.STRING(),
+    bytes: DataTypes.BYTES(),
+    bytearray: DataTypes.BYTES(),
+    Decimal: DataTypes.DECIMAL(38, 18),
+    date: DataTypes.DATE(),
+    datetime: DataTypes.TIMESTAMP_LTZ(),
+    time: DataTypes.TIME(),
+}
+
+
+_OF_ARROW = {
+    SqlType(name).arrow_type: DataType(name)
+    for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BYTES", "DATE", "TIME")
+}
+
+
+def rows_of(elements: Iterable[Any], schema: RowSchema) -> tuple[list[tuple[Any, ...]], DataType]:
+    """The rows of elements, and their type. ``schema``: the type, or the names or types of the columns. Raises ConfigError."""
+    found = [_evaluated(each._node) if isinstance(each, Expression) else each for each in elements]
+    if isinstance(schema, DataType) and schema.name != "ROW":
+        return [(each,) for each in found], DataTypes.ROW([DataTypes.FIELD("value", schema)])
+    if isinstance(schema, DataType):
+        return [_row(each, schema.names) for each in found], schema
+    given = list(schema or ())
+    names = [each for each in given if isinstance(each, str)]
+    if given and not names:
+        types = [each for each in given if isinstance(each, DataType)]
+        return rows_of(found, DataTypes.ROW([RowField(f"f{at}", of) for at, of in enumerate(types)]))
+    if not found:
+        raise ConfigError("an empty list has no types; give a schema: DataTypes.ROW([DataTypes.FIELD('a', DataTypes.INT())])")
+    names = [*names, *_names_of(found[0])[len(names) :]]
+    rows = [_row(each, names) for each in found]
+    columns = zip(*rows, strict=True)
+    fields = [
+        RowField(name, _common([_inferred(value) for value in column], name)) for name, column in zip(names, columns, strict=True)
+    ]
+    return rows, DataTypes.ROW(fields)
+
+
+def frame_rows(frame: Any, schema: RowSchema) -> tuple[list[Any], DataType]:
+    """The rows of a pandas DataFrame, and their type. Raises ConfigError."""
+    columns = pa.Table.from_pandas(frame, preserve_index=False).columns
+    given = [] if isinstance(schema, DataType) else list(schema or ())
+    names = schema.names if isinstance(schema, DataType) else [each for each in given if isinstance(each, str)]
+    types = schema.field_types() if isinstance(schema, DataType) else [each for each in given if isinstance(each, DataType)]
+    names = names or list(map(str, frame.columns))
+    types = types or [_of_arrow(column.type, name) for column, name in zip(columns, names, strict=True)]
+    if not len(columns) == len(names) == len(types):
+        raise ConfigError(f"the frame has {len(columns)} columns, the schema {len(names)} names and {len(types)} types")
+    of = DataTypes.ROW([RowField(*each) for each in zip(names, types, strict=True)])
+    fields = fields_of(of)
+    try:
+        arrays = [column.combine_chunks().cast(each.type.arrow_type) for column, each in zip(columns, fields, strict=True)]
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"the frame does not fit the schema: {error}") from None
+    return row_type(fields).from_columns(arrays), of
+
+
+def _of_arrow(of: pa.DataType, name: str) -> DataType:
+    if pa.types.is_list(of):
+        return DataTypes.ARRAY(_of_arrow(of.value_type, name))
+    if pa.types.is_decimal(of):
+        return DataTypes.DECIMAL(of.precision, of.scale)
+    if pa.types.is_timestamp(of):
+        return DataTypes.TIMESTAMP() if of.tz is None else DataTypes.TIMESTAMP_LTZ()
+    if pa.types.is_string(of) or pa.types.is_large_string(of):
+        return DataTypes.STRING()
+    found = _OF_ARROW.get(of)
+    if found is None:
+        raise ConfigError(f"column {name!r} of the frame is {of}; give its type in the schema")
+    return found
+
+
+def _names_of(element: Any) -> list[str]:
+    if isinstance(element, dict):
+        return sorted(element)
+    named = getattr(element, "_fields", None)
+    if named:
+        return list(named)
+    if isinstance(element, Row | tuple | list):
+        return [f"_{at}" for at in range(1, len(element) + 1)]
+    if hasattr(element, "__dict__"):
+        return sorted(vars(element))
+    return ["_1"]
+
+
+def _row(element: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    if isinstance(element, dict):
+        return tuple(element.get(name) for name in names)
+    if isinstance(element, Row | tuple | list):
+        values = tuple(element)
+    elif hasattr(element, "__dict__"):
+        values = tuple(getattr(element, name) for name in names)
+    else:
+        values = (element,)
+    if len(values) != len(names):
+        raise ConfigError(f"{element!r} has {len(values)} values, but there are {len(names)} columns: {', '.join(names)}")
+    return values
+
+
+def _inferred(value: Any) -> DataType:
+    if value is None:
+        return DataTypes.NULL()
+    found = _TYPES.get(type(value))
+    if found is not None:
+        return found
+    match value:
+        case dict():
+            key, of = next(((key, of) for key, of in value.items() if of is not None), (None, None))
+            return DataTypes.MAP(_inferred(key), _inferred(of))
+        case list():
+            return DataTypes.ARRAY(_common([_inferred(each) for each in value], "element"))
+        case array():
+            return DataTypes.ARRAY(DataTypes.DOUBLE() if value.typecode in "fd" else DataTypes.BIGINT())
+        case Row() | tuple():
+            names = _names_of(value)
+            return DataTypes.ROW([RowField(name, _inferred(each)) for name, each in zip(names, value, strict=True)])
+    raise ConfigError(f"a column cannot have {type(value).__name__} objects; give a schema with another type")
+
+
+def _common(types: list[DataType], name: str) -> DataType:
+    found = {of.label: of for of in types if of.name != "NULL"}
+    if len(found) != 1:
+        has = f"values of different types ({', '.join(found)})" if found else "no value but None"
+        raise ConfigError(f"column {name!r} has {has}; give its type in the schema")
+    return next(iter(found.values()))
+
+
+def _evaluated(node: Node) -> Any:
+    """The values of ``row(…)`` with literals."""
+    match node:
+        case Sql():
+            return tuple(_evaluated(each) for each in children(node))
+        case Value(value):
+            return value
+    raise ConfigError("from_elements() takes values, not columns")

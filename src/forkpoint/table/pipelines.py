@@ -1,0 +1,83 @@
+"""INSERTs of a program: single ones, and sets that run as one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.errors import ConfigError, GraphError
+from forkpoint.relational.plan import Plan
+from forkpoint.sql.errors import Text
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import Insert
+from forkpoint.table.explanation import explained
+from forkpoint.table.results import TableResult
+from forkpoint.table.session import Session
+from forkpoint.table.table_descriptor import TableDescriptor
+
+if TYPE_CHECKING:
+    from forkpoint.table.table import Table
+
+
+class TablePipeline:
+    """A table that is written into another one."""
+
+    def __init__(self, session: Session, plan: Plan, target: str | TableDescriptor, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("overwrite=True is not supported yet")
+        if isinstance(target, TableDescriptor):
+            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(target.ddl(name)))
+        else:
+            table_path = target
+        self._session, self._given = session, {"table": plan}
+        (statement,) = parse(Text(f"INSERT INTO {table_path} SELECT * FROM `table`", "Table API"))
+        assert isinstance(statement, Insert)
+        self._statement = statement
+
+    def execute(self) -> TableResult:
+        """Start a job that writes the rows."""
+        self.add()
+        return started(self._session)
+
+    def add(self) -> None:
+        """Add the operators that write the rows to the next job."""
+        self._session.insert(self._statement, self._given)
+
+    def explain(self, *extra_details: Any) -> str:
+        """The plan as text."""
+        table, plan = self._session.plan_of_insert(self._statement, self._given)
+        return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+
+
+class StatementSet:
+    """INSERTs that run as one job."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, table_pipeline: TablePipeline) -> StatementSet:
+        """Add what ``Table.insert_into`` has made."""
+        table_pipeline.add()
+        return self
+
+    def add_insert(self, target_path_or_descriptor: str | TableDescriptor, table: Table, overwrite: bool = False) -> StatementSet:
+        """Add a table that is written into another one."""
+        return self.add(table.insert_into(target_path_or_descriptor, overwrite))
+
+    def add_insert_sql(self, stmt: str) -> StatementSet:
+        """Add an INSERT statement. SqlError if it is not valid."""
+        for statement in parse(Text(stmt)):
+            if not isinstance(statement, Insert):
+                raise GraphError("add_insert_sql() takes INSERT INTO; use execute_sql() for other statements")
+            self._session.insert(statement)
+        return self
+
+    def execute(self) -> TableResult:
+        """Start the job."""
+        return started(self._session)
+
+
+def started(session: Session) -> TableResult:
+    """Start the job of the session's INSERTs."""
+    client = session.env.execute_async(session.name)
+    session.forget_job()
+    return TableResult(client=client)

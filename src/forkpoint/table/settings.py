@@ -1,0 +1,105 @@
+"""The settings of a table environment, by PyFlink's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from forkpoint.api.configuration import Configuration
+from forkpoint.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forkpoint.table.session import Session
+
+_TIME_ZONE = "table.local-time-zone"
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """How a table environment runs: ``in_streaming_mode()`` or ``in_batch_mode()``."""
+
+    _streaming: bool = True
+    _options: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def new_instance() -> EnvironmentSettings.Builder:
+        """A builder of settings."""
+        return EnvironmentSettings.Builder()
+
+    @staticmethod
+    def in_streaming_mode() -> EnvironmentSettings:
+        """Input that may not end."""
+        return EnvironmentSettings()
+
+    @staticmethod
+    def in_batch_mode() -> EnvironmentSettings:
+        """Input that ends."""
+        return EnvironmentSettings(False)
+
+    def is_streaming_mode(self) -> bool:
+        """Whether the input may not end."""
+        return self._streaming
+
+    def get_configuration(self) -> Configuration:
+        """The options."""
+        return Configuration.from_dict(self._options)
+
+    class Builder:
+        """Builds settings. The methods return the builder."""
+
+        def __init__(self) -> None:
+            self._settings = EnvironmentSettings()
+
+        def in_streaming_mode(self) -> EnvironmentSettings.Builder:
+            """Input that may not end."""
+            self._settings = replace(self._settings, _streaming=True)
+            return self
+
+        def in_batch_mode(self) -> EnvironmentSettings.Builder:
+            """Input that ends."""
+            self._settings = replace(self._settings, _streaming=False)
+            return self
+
+        def with_configuration(self, config: Configuration) -> EnvironmentSettings.Builder:
+            """Options of the job."""
+            self._settings = replace(self._settings, _options={**self._settings._options, **config.values})
+            return self
+
+        def build(self) -> EnvironmentSettings:
+            """The settings."""
+            return self._settings
+
+
+class TableConfig:
+    """The options of a table environment's jobs, by Flink's keys."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def set(self, key: str, value: str) -> TableConfig:
+        """Set an option. Raises ConfigError."""
+        self._session.set(key, value)
+        return self
+
+    def get(self, key: str, default_value: str | None) -> str | None:
+        """The value of an option that was set."""
+        return self._session.settings.get(key, default_value)
+
+    def get_configuration(self) -> Configuration:
+        """The options that were set."""
+        return Configuration.from_dict(self._session.settings)
+
+    def add_configuration(self, configuration: Configuration) -> None:
+        """Set several options. Raises ConfigError."""
+        for key, value in configuration.values.items():
+            self.set(key, value)
+
+    def get_local_timezone(self) -> str:
+        """UTC, in which times with a time zone are read and printed."""
+        return "UTC"
+
+    def set_local_timezone(self, timezone_id: str) -> None:
+        """Accepts UTC only. Raises ConfigError."""
+        if timezone_id not in ("UTC", "Etc/UTC", "Z"):
+            raise ConfigError(f"{_TIME_ZONE}: times are read and printed in UTC, not in {timezone_id!r}")
