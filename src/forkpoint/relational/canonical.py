@@ -71,8 +71,8 @@ def merged(plan: Plan) -> Plan:
             return Unnest(merged(below), of, names, outer)
         case Join(left, right):
             return replace(plan, left=merged(left), right=merged(right))
-        case Over(below, partition, order, calls):
-            return Over(merged(below), partition, order, calls)
+        case Over():
+            return replace(plan, input=merged(plan.input))
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -234,6 +234,8 @@ def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     distinct = {str(call): call for call in calls.values()}
     keys = tuple(partition[text] for text in sorted(partition))
     found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    if plan.until:
+        found = replace(found, until=through(plan.until, columns))
     return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
 
 

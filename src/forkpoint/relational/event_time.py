@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from forkpoint.relational.expressions import Column, Expression
+from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.plan import (
     LEFT,
     RIGHT,
     Aggregate,
     Join,
+    Over,
     Plan,
     Scan,
     Select,
     Union,
     Unnest,
     Window,
+    Within,
     is_windowed,
     unwrapped,
     window_columns,
 )
+from forkpoint.relational.windows import Windows
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
-    """The columns that are event time. Projections, filters, UNION ALL, windows and interval joins keep it."""
+    """The columns that are event time. Projections, filters, UNION ALL, windows and joins that it bounds keep it."""
     match plan:
         case Scan(rowtime=Column(name)):
             return frozenset({name})
@@ -29,8 +32,11 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
-        case Unnest(input=input):
+        case Unnest(input=input) | Over(input=input, until=Column() | Call()):
             return rowtimes(input)
+        case Join(left=left, right=right, within=Within(windows=Windows())):
+            pairs = ((side, name) for side, each in ((LEFT, left), (RIGHT, right)) for name in rowtimes(each))
+            return frozenset(side + name for side, name in pairs if side + name in window_columns(plan))
         case Join(kind=kind, within=within) if within:
             sides = [(LEFT, within.left), *([] if kind in ("semi", "anti") else [(RIGHT, within.right)])]
             return frozenset(side + time.name for side, time in sides if isinstance(time, Column))

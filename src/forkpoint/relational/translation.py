@@ -9,7 +9,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
-from forkpoint.relational.definitions.rows import RowsDefinition
+from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.interval_join import IntervalJoinSpec
@@ -19,6 +19,7 @@ from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
+from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
     Aggregate,
@@ -79,8 +80,8 @@ class Translator:
             if not (weighted and is_windowed(below)):
                 return edges
             return selected(edges, (None, items_of(schema)), schema, weighted=True)
-        if isinstance(below, Join) and below.within:
-            edges = (Edge(self._interval_join(RowsDefinition(below, View(condition, items)), schema)),)
+        if isinstance(below, Join | Over) and is_final(below):
+            edges = (Edge(self._final_rows(below, View(condition, items), schema)),)
             return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
@@ -166,19 +167,15 @@ class Translator:
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view)
         updating = weighted or is_updating(node)
-        if isinstance(node, Join):
-            name, role = f"{node.kind} join", _role_of_join(node)
-        else:
-            names = definition.key_names
-            name, role = f"over {', '.join(names)}", "-".join(("over", *names))
-        spec, of = KeyedRowsSpec(definition, updating), row_type(schema, updating=updating)
-        return Transformation(spec, name, self._sides(definition), of, uid=self._uid(role))
+        (name, role), of = _role_of_rows(definition), row_type(schema, updating=updating)
+        return Transformation(KeyedRowsSpec(definition, updating), name, self._sides(definition), of, uid=self._uid(role))
 
-    def _interval_join(self, definition: RowsDefinition, schema: Schema) -> Transformation:
-        node = definition.node
-        assert isinstance(node, Join)
-        name, uid = f"{node.kind} interval join", self._uid(_role_of_join(node))
-        return Transformation(IntervalJoinSpec(definition), name, self._sides(definition), row_type(schema), uid=uid)
+    def _final_rows(self, node: Join | Over, view: View, schema: Schema) -> Transformation:
+        """A node whose rows are kept until event time has passed them."""
+        definition = RowsDefinition(node, view)
+        spec = IntervalJoinSpec(definition) if isinstance(node, Join) else WindowOverSpec(definition)
+        name, role = _role_of_rows(definition)
+        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
 
     def _sides(self, definition: RowsDefinition) -> tuple[Edge, ...]:
         """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
@@ -206,8 +203,13 @@ def _role(definition: GroupDefinition) -> str:
     return "-".join(("group-by", *names)) if names else "aggregate"
 
 
-def _role_of_join(node: Join) -> str:
-    return "-".join(("join", *dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))))
+def _role_of_rows(definition: RowsDefinition) -> tuple[str, str]:
+    """The name of an operator that keeps rows, and what it does, for its uid."""
+    node, keys = definition.node, definition.key_names
+    if isinstance(node, Over):
+        return f"over {', '.join(keys)}", "-".join(("over", *keys))
+    tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
+    return f"{node.kind} join{' in event time' * is_final(node)}", "-".join(("join", *tables))
 
 
 def in_several_windows(plan: Plan) -> bool:

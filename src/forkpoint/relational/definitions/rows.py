@@ -49,6 +49,7 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         else:
             produced = {node.name_of(call) for call in node.calls}
             parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
+            parts += [node.until] if node.until else []
         read = [column for expression in (*self.view.expressions, *parts) for column in columns_of(expression)]
         return {column.name: column for column in sorted(read, key=lambda c: c.name) if column.name not in produced}
 
@@ -105,7 +106,7 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         return f"its rows came from {described(before)} and would come from {described(after)}; {REMEDY}", ""
     if any(old.keys(each) != new.keys(each) for each in old.sides):
         return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
-    if isinstance(old.node, Join) and isinstance(new.node, Join) and (reason := _other_bounds(old.node, new.node, side)):
+    if reason := _other_bounds(old.node, new.node, side):
         return f"{reason}; {REMEDY}", ""
     added = narrower(old_filter, new_filter)
     if added is None:
@@ -119,11 +120,26 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
     for name in sorted(read & needed.keys()):
         if saved[name] != needed[name]:
             return f"column {name!r} of {described(before)} was {saved[name]} and would be {needed[name]}; {REMEDY}", ""
-    return "", "" if old == new else DIFFERENCE
+    return "", "" if old == new else FROM_NOW_ON if is_final(new.node) else DIFFERENCE
 
 
-def _other_bounds(old: Join, new: Join, side: str) -> str:
-    """Why the rows that one join has kept cannot serve the other one, as far as event time bounds them; "" if they can."""
+FROM_NOW_ON = (
+    "the query has changed: rows that event time has not passed will have its new result; what was written stays as it is"
+)
+
+
+def is_final(node: Join | Over) -> bool:
+    """Whether event time bounds the rows that are kept, so that results are never taken back."""
+    return bool(node.within if isinstance(node, Join) else node.until)
+
+
+def _other_bounds(old: Join | Over, new: Join | Over, side: str) -> str:
+    """Why the rows that one node has kept cannot serve the other one, as far as event time bounds them; "" if they can."""
+    if isinstance(old, Over) or isinstance(new, Over):
+        if is_final(old) == is_final(new):
+            return ""
+        how = ["until their windows end" if is_final(each) else "without limit" for each in (old, new)]
+        return f"its rows were kept {how[0]} and would be kept {how[1]}"
     if not (old.within and new.within):
         how = [str(each.within) if each.within else "without limit" for each in (old, new)]
         return "" if how[0] == how[1] else f"its rows were kept {how[0]} and would be kept {how[1]}"

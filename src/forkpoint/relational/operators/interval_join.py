@@ -1,8 +1,8 @@
-"""Interval joins: rows wait for pairs until event time has passed the times of all rows that may still pair with them.
+"""Interval and window joins: rows wait for pairs until event time has passed the times of all rows that they may pair with.
 
 A row without a pair, if the join shows it, comes out then. So rows are only added to the result. The state of each side is, by
 row, how many there are, and how many of these have had no pair; each time at which rows of a key leave the state has a timer.
-Late rows pair with the rows that are still there.
+Late rows pair with the rows that are still there, which are none of an ended window.
 """
 
 from __future__ import annotations
@@ -282,8 +282,10 @@ class IntervalJoin(KeyedOperator):
             alone = held.alone.copy()
             alone[paired] = 0
             behind = held.new & (held.ends <= arrivals.seen[held.ranks]) if len(arrivals.seen) else held.new
-            if not side.counts_alone or self._join.kind == "semi":
+            if self._within.windows or not side.counts_alone or self._join.kind == "semi":
                 late += int(np.count_nonzero(behind & (alone > 0)))
+                alone[behind] = 0
+            if not side.counts_alone or self._join.kind == "semi":
                 continue
             rows = np.flatnonzero((held.ends <= epoch.window.end) & (alone > 0))
             missing = np.full(len(rows), -1)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
+from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
-from forkpoint.relational.intervals import with_intervals
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -127,7 +127,7 @@ class _QueryBinder:
         below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
-        below = with_intervals(below)
+        below = bounded(below)
         group = tree.args.get("group")
         own = Keys.bound(group, lambda node: self._key(node, scope, window), self.error)
         if not own.plain:  # keys are NULL in other sets

@@ -1,4 +1,5 @@
-"""Recognises interval joins: inputs with event time, and a condition that bounds both times by each other."""
+"""Recognises what event time bounds: joins whose condition bounds both times by each other, or demands one window, and OVER with
+the partitions of windows."""
 
 from __future__ import annotations
 
@@ -6,18 +7,22 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from forkpoint.relational.canonical import last_moment
 from forkpoint.relational.event_time import rowtimes
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
-from forkpoint.relational.plan import LEFT, RIGHT, Join, Plan, Select, Within, is_updating, unwrapped
+from forkpoint.relational.plan import LEFT, RIGHT, Join, Over, Plan, Select, Within, is_updating, unwrapped, window_columns
+from forkpoint.relational.windows import Role, Windows
 
 Conditions = tuple[Expression, ...]
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
-def with_intervals(plan: Plan) -> Plan:
-    """The plan of FROM and WHERE with its interval joins marked as such, also those whose bounds are in WHERE."""
+def bounded(plan: Plan) -> Plan:
+    """The plan of FROM and WHERE with the joins that event time bounds marked as such, also those whose bounds are in WHERE."""
     if isinstance(plan, Join):
         return _marked(plan, ()).join
+    if isinstance(plan, Select) and isinstance(plan.input, Select):
+        return replace(plan, input=bounded(plan.input))
     if isinstance(plan, Select) and isinstance(plan.input, Join):
         found = _marked(plan.input, conjuncts_of(plan.condition))
         return replace(plan, input=found.join, condition=all_of(found.above)) if found.join != plan.input else plan
@@ -25,7 +30,7 @@ def with_intervals(plan: Plan) -> Plan:
 
 
 class _Marked(NamedTuple):
-    """A join, unchanged if it is no interval join and has none below, and the conditions on its result that it has not taken."""
+    """A join, unchanged if no time bounds it or joins below, and the conditions on its result that it has not taken."""
 
     join: Join
     above: Conditions
@@ -69,6 +74,9 @@ def _bounds(join: Join, conditions: Conditions) -> tuple[Within, Conditions] | N
     """Lower and upper bounds of the difference of two columns that are event time, and the conditions that they are."""
     if is_updating(join.left) or is_updating(join.right):
         return None
+    in_windows = _one_window(join, conditions)
+    if in_windows is not None:
+        return in_windows, ()
     times = {LEFT + name: name for name in rowtimes(join.left)} | {RIGHT + name: name for name in rowtimes(join.right)}
     compared: dict[tuple[Column, Column], list[tuple[Expression, str, int]]] = {}
     for condition in conditions:
@@ -82,6 +90,33 @@ def _bounds(join: Join, conditions: Conditions) -> tuple[Within, Conditions] | N
             one, other = (Column(times[each.name], each.type) for each in (left, right))
             return Within(one, other, max(lower), min(upper)), tuple(condition for condition, *_ in parts)
     return None
+
+
+def _one_window(join: Join, conditions: Conditions) -> Within | None:
+    """The last moments of both rows' windows, if the windows must be the same."""
+    left = {LEFT + name: column for name, column in window_columns(join.left).items()}
+    right = {RIGHT + name: column for name, column in window_columns(join.right).items()}
+    ends: dict[Windows, dict[Role, tuple[Column, Column]]] = {}
+    for condition in conditions:
+        found = _difference(condition)
+        if found is not None and found[2:] == ("=", 0) and found[0].name in left:
+            column = left[found[0].name]
+            if right.get(found[1].name) == column:
+                ends.setdefault(column.of, {})[column.role] = found[:2]
+    for windows, roles in ends.items():
+        if roles.keys() >= {"start", "end"}:
+            one, other = (Column(each.name.partition(".")[2], each.type) for each in roles["end"])
+            return Within(last_moment(one, one.type), last_moment(other, other.type), 0, 0, windows)
+    return None
+
+
+def in_windows(over: Over) -> Over:
+    """OVER with the end of its rows, if a partition has those of one window."""
+    if is_updating(over.input):
+        return over
+    below = window_columns(over.input)
+    keys = {below[each.name].role: each for each in over.partition if isinstance(each, Column) and each.name in below}
+    return replace(over, until=last_moment(keys["end"], keys["end"].type)) if keys.keys() >= {"start", "end"} else over
 
 
 def _difference(condition: Expression) -> tuple[Column, Column, str, int] | None:
