@@ -169,12 +169,12 @@ MISTAKES = [
     (
         "SELECT COUNT(*) FROM seen AS a JOIN seen AS b ON a.k = b.k GROUP BY TUMBLE(a.at, INTERVAL '1' DAY)",
         " " * 68 + "^",
-        "column 'at' is not event time: joins and OVER lose event time",
+        "column 'at' is not event time: OVER loses event time, as do joins without bounds of both times: a.ts BETWEEN",
     ),
     (
         "SELECT * FROM TABLE(HOP(TABLE seen, DESCRIPTOR(at), INTERVAL '7' SECOND, INTERVAL '10' SECOND))",
         " " * 82 + "^",
-        "the size of HOP must be a positive multiple of its step",
+        "the size of HOP must be a multiple of its step",
     ),
     (
         "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(at)))",

@@ -103,11 +103,12 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             )
         case Over(_, partition, order, over_calls):
             read = [*partition, *(each.of for each in order), *(part for call in over_calls for part in call.arguments)]
-            return Over(
-                applied(below, read),
-                tuple(map(change, partition)),
-                tuple(replace(each, of=change(each.of)) for each in order),
-                tuple(replace(call, arguments=tuple(map(change, call.arguments))) for call in over_calls),
+            return replace(
+                plan,
+                input=applied(below, read),
+                partition=tuple(map(change, partition)),
+                order=tuple(replace(each, of=change(each.of)) for each in order),
+                calls=tuple(replace(call, arguments=tuple(map(change, call.arguments))) for call in over_calls),
             )
         case Unnest(_, of):
             return replace(plan, input=applied(below, [of]), of=change(of))

@@ -95,10 +95,6 @@ class Catalog:
                 return ".".join(parts[size:])
         return ".".join(parts)
 
-    def functions_in(self, space: Space | None = None) -> Functions:
-        """The functions that a query may call which looks for names in ``space``."""
-        return self.functions.reachable(lambda name: self.path(name, space))
-
     def read(self, path: str) -> Plan | None:
         """The plan that reads a table, stream or view of the program; None if there is none."""
         found = self.tables.get(path) or self.streams.get(path) or self.unnamed.get(path) or self.views.get(path)
@@ -114,6 +110,10 @@ class Catalog:
         name = next(name for number in count(1) if not self.has(name := f"{kind}_{number}"))
         self.unnamed[name] = make(name)
         return name
+
+    def functions_in(self, space: Space | None = None) -> Functions:
+        """The functions that a query may call which looks for names in ``space``."""
+        return self.functions.reachable(lambda name: self.path(name, space))
 
     def has(self, path: str) -> bool:
         return path in self._all or path in self.unnamed

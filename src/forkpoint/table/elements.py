@@ -100,7 +100,7 @@ def _of_arrow(of: pa.DataType, name: str) -> DataType:
 def _names_of(element: Any) -> list[str]:
     if isinstance(element, dict):
         return sorted(element)
-    named = getattr(element, "_fields", None)
+    named = element.field_names if isinstance(element, Row) else getattr(element, "_fields", None)
     if named:
         return list(named)
     if isinstance(element, Row | tuple | list):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions.sql import ScalarFunction
-from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
 from forkpoint.table.catalog import ProgramView, StreamTable
+from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
 from forkpoint.table.data_types import fields_of
 from forkpoint.table.elements import RowSchema, frame_rows, rows_of
 from forkpoint.table.expression import Expression
@@ -37,13 +37,15 @@ Settings = EnvironmentSettings | Configuration
 class TableEnvironment:
     """Tables and views by name, and jobs over them. Created with ``create``."""
 
+    environment = StreamExecutionEnvironment
+
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._session = Session(env)
 
-    @staticmethod
-    def create(environment_settings: Settings | None = None) -> TableEnvironment:
+    @classmethod
+    def create(cls, environment_settings: Settings | None = None) -> Self:
         """A table environment with settings."""
-        return TableEnvironment(_configured(StreamExecutionEnvironment.get_execution_environment(), environment_settings))
+        return cls(_configured(cls.environment.get_execution_environment(), environment_settings))
 
     # -- SQL
 
@@ -82,6 +84,10 @@ class TableEnvironment:
     def drop_temporary_system_function(self, name: str) -> bool:
         """Forget a function of all databases. Returns whether there was one."""
         return self._session.drop_function(name, system=True) is None
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The names of the functions of this program."""
+        return list(self._session.catalog.functions.names())
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""
@@ -190,10 +196,6 @@ class TableEnvironment:
         """The names of the functions that SQL may call."""
         return self._listed("SHOW FUNCTIONS")
 
-    def list_user_defined_functions(self) -> list[str]:
-        """The names of the program's functions."""
-        return self._listed("SHOW USER FUNCTIONS")
-
     def get_current_catalog(self) -> str:
         """The catalogue in which names are looked up."""
         return self._session.catalog.current[0]
@@ -239,13 +241,13 @@ class TableEnvironment:
 class StreamTableEnvironment(TableEnvironment):
     """A table environment on a StreamExecutionEnvironment: streams are tables, and tables streams."""
 
-    @staticmethod
+    @classmethod
     def create(  # type: ignore[override]  # as in PyFlink
-        stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
-    ) -> StreamTableEnvironment:
+        cls, stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
+    ) -> Self:
         """A table environment on a stream environment, by default a new one."""
-        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
-        return StreamTableEnvironment(_configured(env, environment_settings))
+        env = stream_execution_environment or cls.environment.get_execution_environment()
+        return cls(_configured(env, environment_settings))
 
     def from_data_stream(self, data_stream: DataStream[Any], *fields_or_schema: Expression | Schema) -> Table:
         """A stream as a table of added rows, with the fields of its type as columns.
@@ -254,6 +256,17 @@ class StreamTableEnvironment(TableEnvironment):
         columns, by name or, with new names, by position.
         """
         return self._stream(data_stream, fields_or_schema)
+
+    def from_changelog_stream(
+        self, data_stream: DataStream[Any], schema: Schema | None = None, changelog_mode: ChangelogMode | None = None
+    ) -> Table:
+        """A stream of changes as a table: of the Changes that formats read, or of Rows with a kind, whose columns the schema has.
+
+        ``changelog_mode``: by default all changes, with the rows before and after updates. With ``ChangelogMode.upsert()``, the
+        schema has a primary key.
+        """
+        add = self._session.catalog.add_unnamed
+        return self._read(add("stream", lambda name: changelog_table(name, data_stream, schema, changelog_mode)))
 
     def to_data_stream(self, table: Table) -> DataStream[Any]:
         """The rows of a table that only gains rows. GraphError for others: use ``to_changelog_stream``."""
@@ -272,9 +285,6 @@ class StreamTableEnvironment(TableEnvironment):
 
 
 def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:
-    if isinstance(settings, Configuration):
-        env.configure(settings)
-    elif settings is not None:
-        env.set_runtime_mode(RuntimeExecutionMode.STREAMING if settings.is_streaming_mode() else RuntimeExecutionMode.BATCH)
-        env.configure(settings.get_configuration())
+    if settings is not None:
+        env.configure(settings if isinstance(settings, Configuration) else settings.get_configuration())
     return env

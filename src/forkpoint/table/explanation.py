@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 from forkpoint.relational.plan import (
     Aggregate,
@@ -19,6 +20,15 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+
+
+class ExplainDetail(Enum):
+    """What Flink's ``explain`` adds to a plan. Here, plans always show their changes and state, and nothing else."""
+
+    ESTIMATED_COST = 0
+    CHANGELOG_MODE = 1
+    JSON_EXECUTION_PLAN = 2
+    PLAN_ADVICE = 3
 
 
 def explained(plan: Plan, depth: int = 0) -> str:
@@ -45,12 +55,16 @@ def _described(node: Plan) -> str:
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             kept = "until its window ends" if is_windowed(node) else "without limit"
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
-        case Join(_, _, kind, condition):
+        case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if within:
+                bound = "their windows" if within.windows else "these bounds"
+                return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
         case Over(_, partition, _, calls):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
-            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
+            limit = f"until event time has passed {node.until}" if node.until else "without limit"
+            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, {limit}"
         case Union():
             return "Union all"
         case Unnest(of=of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from forkpoint.errors import ConfigError
 from forkpoint.functions.sql import UserDefinedFunction
 from forkpoint.relational.functions.user import Functions, UserFunction
+from forkpoint.relational.translation import free_name
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.table.functions import as_python_function
 
@@ -17,24 +19,36 @@ from forkpoint.table.functions import as_python_function
 @dataclass
 class FunctionCatalog:
     """``system``: functions by name, which precede SQL's own. ``own``: by path. ``called``: those that queries have called, by
-    identity."""
+    identity. ``unnamed``: functions that expressions call without a name, by names made for them."""
 
     system: dict[str, UserFunction] = field(default_factory=dict)
     own: dict[str, UserFunction] = field(default_factory=dict)
     called: dict[str, UserFunction] = field(default_factory=dict)
+    unnamed: dict[str, UserFunction] = field(default_factory=dict)
+    _names: dict[int, tuple[str, Any]] = field(default_factory=dict)
+
+    def name_of(self, given: Any) -> str:
+        """The name in SQL of a function that an expression calls without one: its own, with a number if another one has it."""
+        if id(given) not in self._names:
+            own = re.sub(r"\W+", "_", as_python_function(given).name).strip("_").lower() or "function"
+            taken = {*self.unnamed, *self.system, *(path.rpartition(".")[2] for path in self.own)}
+            name = free_name(own, taken).replace("-", "_")
+            self.unnamed[name] = as_python_function(given).bound(name)
+            self._names[id(given)] = name, given  # which keeps its id
+        return self._names[id(given)][0]
 
     @property
     def by_identity(self) -> dict[str, UserFunction]:
         """All functions of the program; of two with the same name and version the one that queries call."""
-        return {each.identity: each for each in (*self.own.values(), *self.system.values())} | self.called
+        return {each.identity: each for each in (*self.own.values(), *self.system.values(), *self.unnamed.values())} | self.called
 
     def names(self) -> Iterable[str]:
         return sorted({*self.system, *self.own})
 
     def reachable(self, path: Callable[[str], str]) -> Functions:
         """The functions that a query may call. ``path``: of a name in the query."""
-        names = frozenset(each.rpartition(".")[2].upper() for each in self.names())
-        return Functions(self.system, lambda name: self.own.get(path(name).lower()), names, self.called)
+        names = frozenset(each.rpartition(".")[2].upper() for each in (*self.names(), *self.unnamed))
+        return Functions({**self.system, **self.unnamed}, lambda name: self.own.get(path(name).lower()), names, self.called)
 
     def create(self, path: str, given: Any, *, system: bool, if_not_exists: bool = False) -> None:
         """Raises ConfigError."""

@@ -12,9 +12,10 @@ from typing import Any, Literal
 from forkpoint.errors import ConfigError, one_of
 from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
-from forkpoint.relational.types import SqlType, array_type, row_of, sql_type
-from forkpoint.table.data_types import DataType
-from forkpoint.types import TypeInformation, type_of
+from forkpoint.relational.types import SqlType, array_type, row_of
+from forkpoint.table.data_types import sql_type_of
+from forkpoint.table.expression import Expression, node_of
+from forkpoint.table.nodes import FunctionCall
 
 _FORMS = ("general", "pandas", "arrow")
 
@@ -60,6 +61,10 @@ class PythonFunction:
     deterministic: bool | None
     name: str
     version: str
+
+    def __call__(self, *args: Any) -> Expression:
+        """A call in an expression: ``function(col("a"), 1)``."""
+        return Expression(FunctionCall(self, tuple(map(node_of, args))))
 
     def bound(self, name: str | None = None) -> UserFunction:
         """The function under a name in SQL, by default its own. Raises ConfigError."""
@@ -238,19 +243,4 @@ def as_python_function(given: Any) -> PythonFunction:
     if isinstance(given, PythonFunction):
         return given
     found: PythonFunction = udaf(given) if isinstance(given, SqlAggregateFunction) else udf(given)
-    return found
-
-
-def sql_type_of(given: Any) -> SqlType:
-    """The type for a DataType, a text such as ``"ROW<a INT>"``, a type of streams, or an annotation. Raises ConfigError."""
-    if isinstance(given, DataType):
-        return given.sql
-    if isinstance(given, str):
-        from forkpoint.sql.types import type_of_text  # loads sqlglot
-
-        return type_of_text(given)
-    of = given if isinstance(given, TypeInformation) else type_of(given)
-    found = sql_type(of)
-    if found is None:
-        raise ConfigError(f"SQL has no type for {of}")
     return found

@@ -219,7 +219,9 @@ class Session:
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
+            if isinstance(view, View):
+                return self._plan_of_view(path, view, within)
+            return self.catalog.read(name if name in self.catalog.unnamed else path)
 
         return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
@@ -247,7 +249,7 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
@@ -312,7 +314,8 @@ class Session:
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
-                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
+                updating = changes != "added"
+                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
             if changes == "upserts" or (changes == "all" and self.duplicates):
                 edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges

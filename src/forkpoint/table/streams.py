@@ -14,7 +14,7 @@ from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.types import STRING, Field, SqlType, decimal_type, sql_type
 from forkpoint.table.catalog import StreamTable
 from forkpoint.table.schema import Schema, reading_of
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
 
 _ANY_DECIMAL = decimal_type((38, 18))
@@ -22,14 +22,24 @@ _ANY_DECIMAL = decimal_type((38, 18))
 
 
 def stream_table(name: str, stream: DataStream[Any], schema: Schema | None = None) -> StreamTable:
-    """A stream as a table, with the fields of its type as columns. Raises ConfigError."""
+    """A stream as a table, with the fields of its type as columns; of single values, ``f0``. Raises ConfigError."""
+    of = stream.get_type()
+    if of is not None and not of.fields and sql_type(of) is not None:
+        stream = stream.map(_boxed, output_type=Types.ROW_NAMED(["f0"], [of]))
     edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
     fields, edges = table_of(name, stream.get_type(), edges)
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields))
 
 
-def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
-    """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError."""
+def _boxed(value: Any) -> tuple[Any]:
+    return (value,)
+
+
+def table_of(
+    name: str, of: TypeInformation | None, edges: tuple[Edge, ...], *, updating: bool = False
+) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
+    """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError. ``updating``: they
+    also have weights."""
     if of is None or not of.fields:
         raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
     items = []
@@ -41,7 +51,8 @@ def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> 
     fields = tuple(Field(item.name, item.of.type) for item in items)
     if not any(isinstance(item.of, Call) for item in items):
         return fields, edges
-    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, row_type(fields))),)
+    type = row_type(fields, updating=updating)
+    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, type)),)
 
 
 def _column(name: str, of: TypeInformation) -> Expression | None:

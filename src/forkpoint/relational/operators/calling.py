@@ -13,14 +13,16 @@ from forkpoint.relational.aggregation import user as aggregation
 from forkpoint.relational.functions.user import UserFunction, calls_in, known
 from forkpoint.relational.functions.user_columns import General, OfColumns, Opened
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
+from forkpoint.relational.operators.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
+from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Context, Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo, user_failure
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
-_STATEFUL = (GroupAggregateSpec, SessionAggregateSpec, KeyedRowsSpec)
+_STATEFUL = (GroupAggregateSpec, SessionAggregateSpec, KeyedRowsSpec, IntervalJoinSpec, WindowOverSpec)
 
 
 def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction]) -> tuple[Edge, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
+
+import numpy as np
 
 from forkpoint.connectors.sinks import PrintSink
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.relational.changes import WEIGHT
+from forkpoint.types import Row
+from forkpoint.types.kinds.containers import present
 
 
 class ChangelogPrintSink(PrintSink):
@@ -22,8 +27,14 @@ class _Writer(SinkWriter):
         self._lines: list[str] = []
 
     def write(self, batch: SinkBatch[Any]) -> None:
-        names = [field.name for field in (batch.type.fields or ())] if batch.type is not None else []
-        self._lines += [self._prefix + line_of(tuple(row), weighted=WEIGHT in names) for row in batch.values]
+        fields = () if batch.type is None else batch.type.fields or ()
+        weighted = WEIGHT in [field.name for field in fields]
+        short = [at for at, field in enumerate(fields) if present(field.type).kind == "float"]
+        for row in batch.values:
+            values = list(row)
+            for at in short:
+                values[at] = values[at] if values[at] is None else np.float32(values[at])
+            self._lines.append(self._prefix + line_of(tuple(values), weighted=weighted))
 
     def prepare_commit(self) -> list[JSON]:
         return [self._lines] if self._lines else []
@@ -37,6 +48,24 @@ def line_of(values: tuple[Any, ...], *, weighted: bool) -> str:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "null"
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    """A value as Java's text."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat()
+            fraction = text.rstrip("0") if value.microsecond else text
+            return fraction if value.tzinfo is None else f"{fraction}Z"
+        case bytes():
+            return f"[{', '.join(map(str, value))}]"
+        case list():
+            return f"[{', '.join(map(_text, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_text(key)}={_text(of)}' for key, of in value.items())}}}"
+        case Row():
+            return f"+I[{', '.join(map(_text, value))}]"
+    return str(value)
