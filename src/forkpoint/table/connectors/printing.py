@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -60,10 +60,12 @@ def _text(value: Any) -> str:
             return str(value).lower()
         case Decimal():
             return f"{value:f}"
+        case datetime() if value.tzinfo is not None:
+            return f"{value.date()}T{_clock(value, '%H:%M:%S')}Z"
         case datetime():
-            text = value.replace(tzinfo=None).isoformat()
-            fraction = text.rstrip("0") if value.microsecond else text
-            return fraction if value.tzinfo is None else f"{fraction}Z"
+            return f"{value.date()}T{_clock(value, '%H:%M')}"
+        case time():
+            return _clock(value, "%H:%M")
         case bytes():
             return f"[{', '.join(map(str, value))}]"
         case list():
@@ -73,3 +75,11 @@ def _text(value: Any) -> str:
         case Row():
             return f"+I[{', '.join(map(_text, value))}]"
     return str(value)
+
+
+def _clock(value: datetime | time, least: str) -> str:
+    """A time of the day with the digits that it needs. ``least``: "%H:%M" or "%H:%M:%S"."""
+    if not value.microsecond:
+        return value.strftime("%H:%M:%S" if value.second else least)
+    digits = f"{value.microsecond:06}"
+    return f"{value:%H:%M:%S}.{digits[:3] if digits.endswith('000') else digits}"
