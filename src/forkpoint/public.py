@@ -231,6 +231,7 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
+from forkpoint.table.changelog_streams import ChangelogMode
 from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
@@ -275,6 +276,7 @@ __all__ = [
     "BucketAssigner",
     "ByteArraySchema",
     "CanalJsonDeserializationSchema",
+    "ChangelogMode",
     "CheckResult",
     "CheckpointConfig",
     "CheckpointListener",

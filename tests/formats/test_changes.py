@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint import RowKind
-from forkpoint.connectors.formats.changes import CanalJsonDeserializationSchema, DebeziumJsonDeserializationSchema
+from forkpoint.connectors.formats.changes import (
+    CanalJsonDeserializationSchema,
+    DebeziumJsonDeserializationSchema,
+    MaxwellJsonDeserializationSchema,
+)
 from formats.messages import elements, messages, read
 
 
@@ -120,6 +124,33 @@ CANAL = {
     "type": "UPDATE",
 }
 CANAL_AT = datetime(2020, 5, 13, 12, 39, 20, tzinfo=UTC)
+
+
+def test_maxwell() -> None:
+    event = {"database": "inventory", "table": "products", "ts": 1596684904, "type": "insert"}
+    row, old = {"id": 1, "name": "a", "weight": 2.5}, {"weight": 2.0}
+    events = [
+        {**event, "data": row},
+        {**event, "type": "update", "data": row, "old": old},
+        {**event, "type": "update", "data": row},
+        {**event, "type": "delete", "data": row},
+        {**event, "type": "bootstrap-start", "data": {}},
+        {**event, "type": "bootstrap-insert", "data": row},
+        {**event, "type": "heartbeat"},
+    ]
+    schema = MaxwellJsonDeserializationSchema(Product)
+    found = schema.deserialize_batch(messages(*(json.dumps(e).encode() for e in events)))
+    of, place = Product(1, "a", 2.5), ("inventory", "products", datetime(2020, 8, 6, 3, 35, 4, tzinfo=UTC))
+    assert [each.problem for each in found.bad] == [
+        "type 'heartbeat' is not a row change: expected 'insert', 'update' or 'delete'"
+    ]
+    assert elements(schema, found) == [
+        (RowKind.INSERT, None, of, *place),
+        (RowKind.UPDATE_AFTER, Product(1, "a", 2.0), of, *place),
+        (RowKind.UPDATE_AFTER, None, of, *place),
+        (RowKind.DELETE, of, None, *place),
+        (RowKind.INSERT, None, of, *place),
+    ]
 
 
 def test_canal() -> None:

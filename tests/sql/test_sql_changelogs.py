@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -16,11 +18,16 @@ from hypothesis import strategies as st
 import forkpoint as fp
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.types import Field, SqlType
-from forkpoint.sql.errors import Text
+from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.parser import parse
-from forkpoint.sql.statements import Query
+from forkpoint.sql.statements import CreateTable, Query
 from forkpoint.table.catalog import StreamTable
+from forkpoint.table.connectors.batches import Columns
+from forkpoint.table.connectors.changelogs import ChangelogSerializationSchema
+from forkpoint.table.connectors.formats import deserialization
+from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
 from forkpoint.testing import ABORT, EOF, PAUSE, TestSource, run_local
 
 SCHEMA = (Field("id", SqlType("BIGINT", nullable=False)), Field("k", SqlType("STRING")), Field("v", SqlType("BIGINT")))
@@ -33,6 +40,16 @@ QUERIES = [
     "SELECT SUM(n), COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) HAVING COUNT(*) > 0",
 ]
 Change = tuple[Any, ...]
+DDL = """
+CREATE TABLE t (id BIGINT NOT NULL, k STRING, v BIGINT, ts AS TO_TIMESTAMP_LTZ(v, 3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'format' = '{format}');
+"""
+OTHERS = """
+CREATE TABLE files (id BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+CREATE TABLE upserts (id BIGINT, v BIGINT, PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'key.format' = 'json',
+      'value.format' = 'debezium-json');
+"""
 
 
 def run(query: str, makes: str, script: list[Any], state: Path, parallelism: int) -> list[tuple[Any, ...]]:
@@ -85,3 +102,140 @@ def test_the_result_is_that_of_the_rows_that_remain(
         columns = zip(*rows.values(), strict=True) if rows else ([], [], [])
         t = pa.table({f.name: pa.array(c, f.type.arrow_type) for f, c in zip(SCHEMA, columns, strict=True)})  # noqa: F841
         assert +found == Counter(map(tuple, duckdb.sql(query).fetchall())), makes
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ("SELECT k, COUNT(*) FROM t GROUP BY k", "operator 'result-group-by-k': a row of group 'a' of t is removed"),
+        ("SELECT a.id FROM t AS a JOIN t AS b USING (k)", "operator 'result-join-t': left {'id': 1} is removed"),
+    ],
+)
+def test_the_removal_of_a_row_that_was_never_added_is_an_error(query: str, where: str, tmp_path: Path) -> None:
+    with pytest.raises(fp.JobFailed, match=re.escape(where)):
+        run(query, "all", [(1, "a", 2, -1), EOF], tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [
+        (
+            "debezium-json",
+            [
+                b'{"before":null,"after":{"id":1,"k":"a","v":2},"op":"c"}',
+                b'{"before":{"id":1,"k":null,"v":2},"after":null,"op":"d"}',
+            ],
+        ),
+        (
+            "canal-json",
+            [b'{"data":[{"id":1,"k":"a","v":2}],"type":"INSERT"}', b'{"data":[{"id":1,"k":null,"v":2}],"type":"DELETE"}'],
+        ),
+        (
+            "maxwell-json",
+            [b'{"data":{"id":1,"k":"a","v":2},"type":"insert"}', b'{"data":{"id":1,"k":null,"v":2},"type":"delete"}'],
+        ),
+    ],
+)
+def test_changes_are_written_as_flink_does_and_read_again(name: str, messages: list[bytes]) -> None:
+    of = row_type(SCHEMA, updating=True)
+    batch = Columns(
+        pa.RecordBatch.from_arrays(of.to_columns([fp.Row(1, "a", 2, 1), fp.Row(1, None, 2, -1)]), schema=of.arrow_schema), of
+    )
+    written = ChangelogSerializationSchema(name, row_type(SCHEMA)).serialize_batch(batch)
+    assert written.to_pylist() == messages
+    (table,) = (each for each in parse(Text(DDL.format(format=name))) if isinstance(each, CreateTable))
+    read = deserialization(TableOptions(table), SCHEMA).deserialize_batch(written.cast(pa.binary()))
+    assert read.elements.equals(batch.table)
+
+
+def test_an_update_has_the_row_before_it() -> None:
+    (table,) = (each for each in parse(Text(DDL.format(format="debezium-json"))) if isinstance(each, CreateTable))
+    row = '{"id": 1, "k": "a", "v": 2}'
+    update = [f'{{"before": {before}, "after": {row}, "op": "u"}}'.encode() for before in (row, "null")]
+    found = deserialization(TableOptions(table), SCHEMA).deserialize_batch(pa.array(update))
+    assert [(list(each.values()), at) for each, at in zip(found.elements.to_pylist(), found.indices, strict=True)] == [
+        ([1, "a", 2, -1], 0),
+        ([1, "a", 2, 1], 0),
+    ]
+    assert [(each.index, each.problem.split(";")[0]) for each in found.bad] == [(1, "an update without the row before it")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end",
+            "windows take rows that are only added",
+        ),
+        ("SELECT FIRST_VALUE(k) FROM t", "FIRST_VALUE needs the order of rows"),
+        ("INSERT INTO files SELECT id FROM t", "takes added rows only"),
+        ("SET 'table.exec.source.cdc-events-duplicate' = 'true'; SELECT id FROM t", "needs PRIMARY KEY (…) NOT ENFORCED"),
+        ("SELECT v FROM upserts", "format 'debezium-json' is not supported here; use 'json' or 'csv'"),
+    ],
+)
+def test_what_changes_do_not_allow(statement: str, message: str) -> None:
+    session = Session(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}))
+    source = Text(DDL.format(format="debezium-json") + OTHERS + statement)
+    *before, last = parse(source)
+    for each in before:
+        execute(session, each, source)
+    with pytest.raises(SqlError, match=re.escape(message)):
+        session.stream(session.plan(last)) if isinstance(last, Query) else execute(session, last, source)
+
+
+def test_the_key_of_a_source_is_a_key_of_results() -> None:
+    session = Session(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}))
+    ddl = "CREATE TABLE {} (id BIGINT, v BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', {});"
+    options = "'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'key.format' = 'json', 'value.format' = 'json'"
+    source = Text(
+        ddl.format("a", options) + ddl.format("b", options) + "INSERT INTO b SELECT id, v + 1 FROM a; EXPLAIN SELECT id FROM a"
+    )
+    *_, answer = (execute(session, each, source) for each in parse(source))
+    assert answer is not None
+    assert "Scan a(id, v)  [adds and removes rows]" in answer.rows[0][0]
+    insert = Text("INSERT INTO b SELECT v, id FROM a")
+    with pytest.raises(SqlError, match="the query has one row for each v;"):
+        execute(session, *parse(insert), insert)
+
+
+class User(NamedTuple):
+    id: int
+    k: str
+    ms: int
+
+
+def test_streams_of_changes_are_tables() -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(2)
+    tables = fp.StreamTableEnvironment.create(env)
+    rows = [
+        fp.Row.of_kind(fp.RowKind.INSERT, 1, "a"),
+        fp.Row.of_kind(fp.RowKind.UPDATE_AFTER, 1, "b"),
+        fp.Row.of_kind(fp.RowKind.INSERT, 2, "b"),
+        fp.Row.of_kind(fp.RowKind.DELETE, 2, None),
+    ]
+    schema = fp.Schema.new_builder().column("id", "INT").column("k", "STRING").primary_key("id").build()
+    upserts = env.from_collection(rows, fp.Types.ANY())
+    tables.create_temporary_view("upserts", tables.from_changelog_stream(upserts, schema, fp.ChangelogMode.upsert()))
+
+    canal, ts = fp.CanalJsonDeserializationSchema(User), "1970-01-01 00:00:01"
+    lines = [
+        {"type": "INSERT", "data": [{"id": "1", "k": "x", "ms": "1000"}, {"id": "2", "k": "y", "ms": "2000"}]},
+        {"type": "UPDATE", "data": [{"id": "1", "k": "z", "ms": "1000"}], "old": [{"k": "x"}]},
+        {"type": "DELETE", "data": [{"id": "2", "k": "y", "ms": "2000"}]},
+    ]
+    read = canal.deserialize_batch(pa.array([json.dumps(line).encode() for line in lines])).elements
+    stream = env.from_collection(canal.get_produced_type().from_columns(read.columns), canal.get_produced_type())
+    timed = fp.Schema.new_builder().column_by_expression("ts", "TO_TIMESTAMP_LTZ(ms, 3)").watermark("ts", "ts").build()
+    tables.create_temporary_view("changes", tables.from_changelog_stream(stream, timed))
+
+    query = "SELECT k, CAST(id AS BIGINT) AS id, ts FROM upserts, (SELECT CAST(MAX(ts) AS STRING) AS ts FROM changes) AS c"
+    found = tables.sql_query(f"{query} UNION ALL SELECT k, id, CAST(ts AS STRING) FROM changes")
+    remaining: Counter[Any] = Counter()
+    for row in tables.to_changelog_stream(found).execute_and_collect():
+        remaining[tuple(row)] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+    assert set(+remaining) == {("b", 1, ts), ("z", 1, ts)}
+    with pytest.raises(fp.ConfigError, match="upserts are by a key"):
+        tables.from_changelog_stream(upserts, None, fp.ChangelogMode.upsert())
+    with pytest.raises(fp.ConfigError, match="a Schema with the types of their columns"):
+        tables.from_changelog_stream(upserts)

@@ -169,7 +169,7 @@ MISTAKES = [
     (
         "SELECT COUNT(*) FROM seen AS a JOIN seen AS b ON a.k = b.k GROUP BY TUMBLE(a.at, INTERVAL '1' DAY)",
         " " * 68 + "^",
-        "column 'at' is not event time: joins and OVER lose event time",
+        "column 'at' is not event time: OVER loses event time, as do joins without bounds of both times: a.ts BETWEEN",
     ),
     (
         "SELECT * FROM TABLE(HOP(TABLE seen, DESCRIPTOR(at), INTERVAL '7' SECOND, INTERVAL '10' SECOND))",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sql_job import SqlJob, folded
 
 import forkpoint as fp
-from programs import ENVIRONMENT, Python, run_python
 from servers.kafka import Kafka, Message
 
 DDL = """
@@ -36,45 +33,19 @@ FEWER = ("n BIGINT", "INSERT INTO totals SELECT k, COUNT(*) FROM orders GROUP BY
 WITH_MAXIMUM = ("n BIGINT, m BIGINT", "INSERT INTO totals SELECT k, COUNT(*), MAX(v) FROM orders GROUP BY k;")
 
 
-class Query:
+class Query(SqlJob):
     """The job of a file of SQL, in a process of its own."""
 
     def __init__(self, kafka: Kafka, directory: Path) -> None:
-        self.kafka, self.directory = kafka, directory
+        super().__init__(directory)
+        self.kafka = kafka
         self.orders, self.totals = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
         self.sent: dict[str, list[int | None]] = defaultdict(list)
-        self.process: Python | None = None
 
     def write(self, version: tuple[str, str]) -> None:
         columns, insert = version
         names = {"orders": self.orders, "totals": self.totals, "servers": self.kafka.bootstrap_servers}
-        (self.directory / "app.sql").write_text(DDL.format(columns=columns, **names) + insert)
-
-    def start(self, *options: str) -> None:
-        with open(self.directory / "log", "ab") as log:
-            arguments = ["-m", "forkpoint.cli", "sql", "-f", "app.sql", *options]
-            self.process = Python(arguments, cwd=self.directory, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> None:
-        """Stop it with a savepoint."""
-        done = self.command("stop", "app")
-        assert done.returncode == 0, done.stderr
-        assert self.process is not None
-        assert self.process.wait(60) == 0, self.log
-
-    def command(self, *arguments: str) -> Any:
-        return run_python(
-            ["-m", "forkpoint.cli", *arguments], cwd=self.directory, env=ENVIRONMENT, capture_output=True, text=True
-        )
-
-    @property
-    def log(self) -> str:
-        return (self.directory / "log").read_text()[-4000:]
+        self.write_file(DDL.format(columns=columns, **names) + insert)
 
     def send(self, start: int, stop: int) -> None:
         rows = [(f"key {n % 7}", None if n % 5 == 0 else n) for n in range(start, stop)]
@@ -90,24 +61,10 @@ class Query:
         return self.kafka.read(self.totals)
 
     def folded(self) -> dict[str, Any]:
-        """The current row of each key, as a reader of the topic sees it."""
-        rows: dict[str, Any] = {}
-        for record in self.records():
-            assert record.key is not None
-            key = json.loads(record.key)["k"]
-            if record.value is None:
-                del rows[key]
-            else:
-                rows[key] = json.loads(record.value)
-        return rows
+        return folded(self.records(), "k")
 
     def wait_for(self, wanted: dict[str, Any]) -> None:
-        until = time.monotonic() + 60
-        while (found := self.folded()) != wanted:
-            assert self.process is not None
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < until, (found, wanted, self.log)
-            time.sleep(0.05)
+        self.wait_until(self.folded, wanted)
 
 
 @pytest.fixture

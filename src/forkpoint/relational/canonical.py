@@ -69,10 +69,10 @@ def merged(plan: Plan) -> Plan:
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
-        case Join(left, right, kind, condition, keys):
-            return Join(merged(left), merged(right), kind, condition, keys)
-        case Over(below, partition, order, calls):
-            return Over(merged(below), partition, order, calls)
+        case Join(left, right):
+            return replace(plan, left=merged(left), right=merged(right))
+        case Over():
+            return replace(plan, input=merged(plan.input))
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -234,6 +234,8 @@ def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     distinct = {str(call): call for call in calls.values()}
     keys = tuple(partition[text] for text in sorted(partition))
     found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    if plan.until:
+        found = replace(found, until=through(plan.until, columns))
     return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
 
 
@@ -264,6 +266,9 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     condition = replaced(plan.condition, before)
     keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
     found = Join(_where(left, left_condition), _where(right, right_condition), plan.kind, None, tuple(keys))
+    if plan.within:
+        times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
+        found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
     found = _with_condition(found, conjuncts_of(condition), pushed[plan.kind])
     after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
@@ -308,9 +313,8 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
             rest.append(conjunct)
     left, right = (_where(plan, all_of(filters.get(side, ()))) for plan, side in ((join.left, LEFT), (join.right, RIGHT)))
     by_text = {f"{one} = {other}": (one, other) for one, other in keys}
-    return Join(
-        left, right, join.kind, all_of(conjuncts_of(all_of(tuple(rest)))), tuple(by_text[text] for text in sorted(by_text))
-    )
+    keys = [by_text[text] for text in sorted(by_text)]
+    return replace(join, left=left, right=right, condition=all_of(conjuncts_of(all_of(tuple(rest)))), keys=tuple(keys))
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:

@@ -13,7 +13,7 @@ from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.keys import codes_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import stable_order
-from forkpoint.types import Types
+from forkpoint.types import RowKind, Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -84,6 +84,17 @@ def with_schema(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         same = at >= 0 and columns.column(at).type == field.type
         found.append(columns.column(at) if same else pa.nulls(columns.num_rows, field.type))
     return pa.RecordBatch.from_arrays(found, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def changed_rows(kinds: Longs, before: pa.StructArray, after: pa.StructArray) -> tuple[pa.RecordBatch, Longs]:
+    """The rows before and after changes with these kinds, with weights, and the index of each row's change. An update without the
+    row before it only adds one."""
+    removes, adds = kinds != RowKind.INSERT.value, kinds != RowKind.DELETE.value
+    removes = removes & before.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(np.stack([removes, adds], 1))  # of each change, the row before it and the one after it
+    found = pa.concat_arrays([before, after]).take(pa.array(rows // 2 + rows % 2 * len(kinds)))
+    columns = pa.RecordBatch.from_arrays(found.flatten(), names=[field.name for field in found.type])
+    return with_weights(columns, rows % 2 * 2 - 1), rows // 2
 
 
 def never_added(uid: str, row: str, tables: str = "") -> JobFailed:

@@ -10,7 +10,7 @@ import msgspec
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
 from forkpoint.relational.types import Field, Schema, SqlType
-from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
+from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows, duration_us
 
 
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
@@ -131,6 +131,28 @@ def element_types(of: SqlType) -> tuple[SqlType, ...]:
     return tuple(each.type for each in of.element.fields) if of.element.name == "ROW" else (of.element,)
 
 
+class Within(msgspec.Struct, frozen=True):
+    """Bounds of the event times of a join's two rows: left less right is at least ``lower_us`` and at most ``upper_us``. ``left``
+    and ``right`` are over the columns of the inputs. ``windows``: if both are the last moments of the rows' windows."""
+
+    left: Expression
+    right: Expression
+    lower_us: int
+    upper_us: int
+    windows: Windows | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def delay_ms(self) -> int:
+        """How much later than its earlier row a pair may appear."""
+        return -(-max(self.upper_us, -self.lower_us) // 1000)
+
+    def __str__(self) -> str:
+        if self.windows:
+            return f"in {self.windows}"
+        bounds = ", ".join(duration_us(each) for each in (self.lower_us, self.upper_us))
+        return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -143,6 +165,8 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     ``left``, ``right`` and ``full``: also the rows of that side without a pair. ``semi`` and ``anti``: the left rows with or
     without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
+    ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
+    a condition, too.
     """
 
     left: Plan
@@ -150,6 +174,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     kind: JoinKind
     condition: Expression | None
     keys: tuple[tuple[Expression, Expression], ...] = ()
+    within: Within | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -159,6 +184,10 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     def pads(self, side: str) -> bool:
         """Whether the columns of a side are NULL in rows without a pair."""
         return self.kind in ("full", "right" if side == LEFT else "left")
+
+    def needs_pairless(self, side: str) -> bool:
+        """Whether the result depends on which rows of a side have no pair."""
+        return self.pads(RIGHT if side == LEFT else LEFT) or (side == LEFT and self.kind in ("semi", "anti"))
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -197,12 +226,15 @@ class OverCall(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
-    """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``."""
+    """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``.
+    ``until``: the last moment of the window of a partition's rows, if it has those of one; then only their final result is
+    emitted."""
 
     input: Plan
     partition: tuple[Expression, ...]
     order: tuple[Order, ...]
     calls: tuple[OverCall, ...]
+    until: Expression | msgspec.UnsetType = msgspec.UNSET
 
     def name_of(self, call: OverCall) -> str:
         """The name of a call's column."""
@@ -248,10 +280,10 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
     return any(
-        isinstance(node, Over)
+        (isinstance(node, Over) and not node.until)
         or (isinstance(node, Scan) and node.updating)
         or (isinstance(node, Aggregate) and not is_windowed(node))
-        or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
+        or (isinstance(node, Join) and node.kind not in ("inner", "semi") and not node.within)
         for node in nodes_of(plan)
     )
 
@@ -316,8 +348,11 @@ def window_columns(plan: Plan) -> dict[str, WindowColumn]:
     match plan:
         case Window(windows=windows, names=names):
             return {name: WindowColumn(role, windows) for name, role in zip(names, ROLES, strict=True)}
-        case Select(input=input, items=()):  # a condition on all columns
+        case Select(input=input, items=()) | Over(input=input, until=Column() | Call()):  # a condition on all columns
             return window_columns(input)
+        case Join(left=left, right=right, kind=kind, within=Within(windows=Windows())):
+            sides = [(LEFT, left), *([] if kind in ("semi", "anti") else [(RIGHT, right)])]
+            return {side + name: of for side, each in sides if not plan.pads(side) for name, of in window_columns(each).items()}
         case Select(input=input, items=items):
             return _kept(items, window_columns(input))
         case Aggregate(input=input, keys=keys) if is_windowed(plan):

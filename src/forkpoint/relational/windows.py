@@ -76,6 +76,11 @@ def assigned(windows: Windows, times_ms: Longs) -> Assigned:
     return Assigned(*(column[inside] for column in found))
 
 
+def duration_us(us: int) -> str:
+    """A duration in microseconds, which may be negative."""
+    return f"{'-' * (us < 0)}{duration(abs(us) // 1000)}" if us % 1000 == 0 else f"{us} us"
+
+
 def duration(ms: int) -> str:
     """A duration in the largest unit of which it is a multiple."""
     for unit, size in _UNITS:

@@ -16,6 +16,7 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
 from forkpoint.table.catalog import ProgramView, StreamTable
+from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
 from forkpoint.table.data_types import fields_of
 from forkpoint.table.elements import RowSchema, frame_rows, rows_of
 from forkpoint.table.expression import Expression
@@ -255,6 +256,17 @@ class StreamTableEnvironment(TableEnvironment):
         columns, by name or, with new names, by position.
         """
         return self._stream(data_stream, fields_or_schema)
+
+    def from_changelog_stream(
+        self, data_stream: DataStream[Any], schema: Schema | None = None, changelog_mode: ChangelogMode | None = None
+    ) -> Table:
+        """A stream of changes as a table: of the Changes that formats read, or of Rows with a kind, whose columns the schema has.
+
+        ``changelog_mode``: by default all changes, with the rows before and after updates. With ``ChangelogMode.upsert()``, the
+        schema has a primary key.
+        """
+        add = self._session.catalog.add_unnamed
+        return self._read(add("stream", lambda name: changelog_table(name, data_stream, schema, changelog_mode)))
 
     def to_data_stream(self, table: Table) -> DataStream[Any]:
         """The rows of a table that only gains rows. GraphError for others: use ``to_changelog_stream``."""

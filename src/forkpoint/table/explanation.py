@@ -60,12 +60,16 @@ def _described(node: Plan) -> str:
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             kept = "until its window ends" if is_windowed(node) else "without limit"
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
-        case Join(_, _, kind, condition):
+        case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if within:
+                bound = "their windows" if within.windows else "these bounds"
+                return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
         case Over(_, partition, _, calls):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
-            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
+            limit = f"until event time has passed {node.until}" if node.until else "without limit"
+            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, {limit}"
         case Union():
             return "Union all"
         case Unnest(of=of):

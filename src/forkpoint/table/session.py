@@ -325,7 +325,8 @@ class Session:
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
-                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms)
+                updating = changes != "added"
+                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
             if changes == "upserts" or (changes == "all" and self.duplicates):
                 edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges

@@ -35,8 +35,11 @@ def _boxed(value: Any) -> tuple[Any]:
     return (value,)
 
 
-def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
-    """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError."""
+def table_of(
+    name: str, of: TypeInformation | None, edges: tuple[Edge, ...], *, updating: bool = False
+) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
+    """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError. ``updating``: they
+    also have weights."""
     if of is None or not of.fields:
         raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
     items = []
@@ -48,7 +51,8 @@ def table_of(name: str, of: TypeInformation | None, edges: tuple[Edge, ...]) -> 
     fields = tuple(Field(item.name, item.of.type) for item in items)
     if not any(isinstance(item.of, Call) for item in items):
         return fields, edges
-    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, row_type(fields))),)
+    type = row_type(fields, updating=updating)
+    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, type)),)
 
 
 def _column(name: str, of: TypeInformation) -> Expression | None:

@@ -245,7 +245,7 @@ _CANAL = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": Ro
 class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]):
     """Reads Canal's JSON as changes of rows of ``type_info``: see `change_type`. Schema changes are skipped.
 
-    Canal writes all values as text, which is parsed like CSV values.
+    Canal writes all values as text, which is parsed like CSV values. Numbers and booleans, which Flink writes, are read too.
     """
 
     def _rows(self, type: TypeInformation[T]) -> RecordConverter:
@@ -264,12 +264,23 @@ class CanalJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic[T]
         if old is not None and (not isinstance(old, list) or len(old) != len(data)):
             raise Unreadable(f"old: expected an array of {len(data)} objects, got {shorten(repr(old), 80)}")
         origin = _text(message, "database"), _text(message, "table"), _time(message, "es")
-        for row, changed in zip(data, old or [None] * len(data), strict=True):
+        for values, changed in zip(data, old or [None] * len(data), strict=True):
+            row = _as_text(_object(values))
             if kind is RowKind.DELETE:
                 yield _Change(kind, row, None, *origin)
             else:  # old has only the changed values
-                before = None if changed is None else {**_object(row), **_object(changed)}
-                yield _Change(kind, before, _object(row), *origin)
+                before = None if changed is None else {**row, **_as_text(_object(changed))}
+                yield _Change(kind, before, row, *origin)
+
+
+_NUMBERS = msgspec.json.Encoder(decimal_format="number")
+
+
+def _as_text(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if value is None or isinstance(value, str) else _NUMBERS.encode(value).decode()
+        for name, value in values.items()
+    }
 
 
 _MAXWELL = {

@@ -127,13 +127,13 @@ class Multiset:
                 (found.discard if value is None else found.add)(name)
         return decode_keys([name[len(prefix) :] for name in sorted(found)], self._type)
 
-    def stored(self, keys: KeySet, groups: Longs) -> Counts:
-        """The stored values of these groups."""
+    def stored(self, keys: KeySet, groups: Longs, saved: TypeInformation | None = None) -> Counts:
+        """The stored values of these groups. ``saved``: their type when they were saved, by default that of now."""
         prefixes = keys.names(self._sid, groups)
         found = self._backend.store.scan_prefixes(prefixes)
         cuts = np.repeat(np.fromiter(map(len, prefixes), np.int64, len(prefixes)), found.counts).tolist()
         values = [name[cut:] for name, cut in zip(found.keys, cuts, strict=True)]
-        return Counts(np.repeat(groups, found.counts), decode_keys(values, self._type), self._decoded(found.values))
+        return Counts(np.repeat(groups, found.counts), decode_keys(values, saved or self._type), self._decoded(found.values))
 
     def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
         """Remove all values of these groups, after ``update``."""

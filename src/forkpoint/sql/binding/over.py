@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from forkpoint.relational.bounds import in_windows
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
@@ -63,7 +64,7 @@ class Overs:
             by_window.setdefault(window, (partition, order, {}))[2][name] = call
         columns: dict[str, Expression] = {}
         for partition, order, calls in by_window.values():
-            node = Over(plan, partition, order, tuple({str(call): call for call in calls.values()}.values()))
+            node = in_windows(Over(plan, partition, order, tuple({str(call): call for call in calls.values()}.values())))
             columns |= {name: Column(node.name_of(call), call.type) for name, call in calls.items()}
             plan = node
         found = [each and replace_columns(each, lambda column: columns.get(column.name, column)) for each in expressions]

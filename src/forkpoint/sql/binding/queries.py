@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
+from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import (
@@ -131,6 +132,7 @@ class _QueryBinder:
         below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
+        below = bounded(below)
         group = tree.args.get("group")
         own = Keys.bound(group, lambda node: self._key(node, scope, window), self.error)
         if not own.plain:  # keys are NULL in other sets

@@ -19,7 +19,7 @@ from forkpoint.connectors.formats.changes import (
 from forkpoint.connectors.formats.json import JsonRowSerializationSchema
 from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
-from forkpoint.relational.changes import row_type, weights_of, with_weights, without_weights
+from forkpoint.relational.changes import changed_rows, row_type, weights_of, without_weights
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.table.connectors.batches import Columns, structs
@@ -73,16 +73,12 @@ class ChangelogDeserializationSchema(DeserializationSchema[Row]):
         assert isinstance(table, pa.RecordBatch)
         kinds = table.column("kind").to_numpy(zero_copy_only=False)
         before, after = table.column("before"), table.column("after")
-        removes, adds = kinds != RowKind.INSERT.value, kinds != RowKind.DELETE.value
-        unknown = removes & ~before.is_valid().to_numpy(zero_copy_only=False)
-        bad = () if self.ignore_parse_errors else tuple(BadMessage(int(at), _NO_BEFORE) for at in places[unknown])
-        shown = np.stack([removes, adds]) & ~np.isin(places, places[unknown])
-        rows = np.flatnonzero(shown.T)  # of each change, the row before it and the one after it
-        both = pa.concat_arrays([before, after]).take(pa.array(rows // 2 + rows % 2 * len(kinds)))
-        columns = pa.RecordBatch.from_arrays(both.flatten(), names=list(self.row.names[:-1]))
-        weighted = with_weights(columns, rows % 2 * 2 - 1)
-        elements = pa.RecordBatch.from_arrays(weighted.columns, schema=self.row.arrow_schema)
-        return replace(found, elements=elements, indices=places[rows // 2].tolist(), bad=(*found.bad, *bad))
+        unknown = np.unique(places[(kinds == RowKind.UPDATE_AFTER.value) & before.is_null().to_numpy(zero_copy_only=False)])
+        bad = () if self.ignore_parse_errors else tuple(BadMessage(at, _NO_BEFORE) for at in unknown.tolist())
+        rows, of = changed_rows(kinds, before, after)
+        known = np.flatnonzero(~np.isin(places[of], unknown))
+        elements = pa.RecordBatch.from_arrays(rows.take(pa.array(known)).columns, schema=self.row.arrow_schema)
+        return replace(found, elements=elements, indices=places[of[known]].tolist(), bad=(*found.bad, *bad))
 
 
 _NO_BEFORE = (

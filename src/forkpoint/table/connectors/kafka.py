@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,39 +43,50 @@ _OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix")
 
 
 def kafka_source(options: TableOptions) -> KafkaSource[Any]:
-    values = deserialization(options, options.table.schema)
-    return _source(options, _start(options), KafkaRecordDeserializationSchema.value_only(values))
+    return _source(options, _start, _rows)
 
 
 def upsert_kafka_source(options: TableOptions) -> KafkaSource[Any]:
-    table = options.table
-    keys, values = (
-        deserialization(options, schema, name)
-        for schema, name in ((_key_of(table), "key.format"), (table.schema, "value.format"))
-    )
     # From the beginning: a topic of upserts has the current row of each key somewhere.
-    return _source(options, KafkaOffsetsInitializer.earliest(), UpsertRows(keys, values, row_type(table.schema, updating=True)))
+    return _source(options, lambda options: KafkaOffsetsInitializer.earliest(), _upserts)
 
 
 def _source(
-    options: TableOptions, start: KafkaOffsetsInitializer, rows: KafkaRecordDeserializationSchema[Any]
+    options: TableOptions,
+    start: Callable[[TableOptions], KafkaOffsetsInitializer],
+    rows: Callable[[TableOptions], KafkaRecordDeserializationSchema[Any]],
 ) -> KafkaSource[Any]:
     builder = KafkaSource.builder().set_bootstrap_servers(options.required(_SERVERS))
     topics = options.required("topic")
     builder.set_topics(*(topic.strip() for topic in topics.split(";")))
     for name, value in options.prefixed("properties.").items():
         builder.set_property(name, value)
-    builder.set_starting_offsets(start)
+    builder.set_starting_offsets(start(options))
     if options.choice("scan.bounded.mode", ("unbounded", "latest-offset"), "unbounded") == "latest-offset":
         builder.set_bounded(KafkaOffsetsInitializer.latest())
-    table, of = options.table, rows.get_produced_type()
-    if table.metadata:
-        options.check_metadata(_METADATA)
-        assert isinstance(of, RecordType)
-        rows = WithMetadata(rows, of, row_type(table.read_schema, updating=WEIGHT in of.names), table.metadata)
-    builder.set_deserializer(rows)
+    builder.set_deserializer(_with_metadata(options, rows(options)))
     options.ignore(*_OF_SINKS)
     return builder.build()
+
+
+def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
+    return KafkaRecordDeserializationSchema.value_only(deserialization(options, options.table.schema))
+
+
+def _upserts(options: TableOptions) -> UpsertRows:
+    table = options.table
+    keys = deserialization(options, _key_of(table), "key.format")
+    values = deserialization(options, table.schema, "value.format")
+    return UpsertRows(keys, values, row_type(table.schema, updating=True))
+
+
+def _with_metadata(options: TableOptions, rows: KafkaRecordDeserializationSchema[Any]) -> KafkaRecordDeserializationSchema[Any]:
+    table, of = options.table, rows.get_produced_type()
+    if not table.metadata:
+        return rows
+    options.check_metadata(_METADATA)
+    assert isinstance(of, RecordType)
+    return WithMetadata(rows, of, row_type(table.read_schema, updating=WEIGHT in of.names), table.metadata)
 
 
 def _key_of(table: CreateTable) -> Schema:

@@ -1,0 +1,106 @@
+"""Topics of changes as tables over a real Kafka: upserts, and Debezium's messages, read and written; killed in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sql_job import SqlJob, folded
+
+import forkpoint as fp
+from servers.kafka import Kafka, Message
+
+DDL = """
+SET 'execution.checkpointing.interval' = '50 ms';
+CREATE TABLE users (id BIGINT, city STRING, age BIGINT, PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'upsert-kafka', 'topic' = '{users}', 'properties.bootstrap.servers' = '{servers}',
+      'key.format' = 'json', 'value.format' = 'json');
+CREATE TABLE guests (city STRING, id BIGINT, age BIGINT)
+WITH ('connector' = 'kafka', 'topic' = '{guests}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'debezium-json');
+CREATE TABLE cities (city STRING, n BIGINT, oldest BIGINT, PRIMARY KEY (city) NOT ENFORCED)
+WITH ('connector' = 'upsert-kafka', 'topic' = '{cities}', 'properties.bootstrap.servers' = '{servers}',
+      'key.format' = 'json', 'value.format' = 'json');
+CREATE TABLE adults (id BIGINT, city STRING, PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'kafka', 'topic' = '{adults}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'debezium-json',
+      'scan.bounded.mode' = 'latest-offset');
+"""
+INSERTS = """
+INSERT INTO cities SELECT city, COUNT(*), MAX(age)
+FROM (SELECT city, age FROM users UNION ALL SELECT city, age FROM guests) GROUP BY city;
+INSERT INTO adults SELECT id, city FROM users WHERE age > 17;
+"""
+
+
+class People:
+    """Rows by key, and their changes in the two topics."""
+
+    def __init__(self, kafka: Kafka, names: dict[str, str]) -> None:
+        self.kafka, self.names, self.rng = kafka, names, random.Random(1)
+        self.users: dict[int, Any] = {}
+        self.guests: dict[int, Any] = {}
+
+    def send(self, count: int) -> None:
+        users, guests = [], []
+        for _ in range(count):
+            id, row = self._next(self.users)
+            value = None if row is None else json.dumps(row).encode()
+            users.append(Message(value, json.dumps({"id": id}).encode()))
+            old = self.guests.get(-id)
+            _, row = self._next(self.guests, -id)
+            if old or row:
+                op = {"before": old, "after": row, "op": "d" if row is None else "u" if old else "c"}
+                guests.append(Message(json.dumps(op).encode(), str(id).encode()))
+        self.kafka.produce(self.names["users"], users)
+        self.kafka.produce(self.names["guests"], guests)
+
+    def _next(self, rows: dict[int, Any], id: int | None = None) -> tuple[int, Any]:
+        id = self.rng.randrange(20) if id is None else id
+        rows.pop(id, None)
+        if self.rng.random() < 0.6:
+            rows[id] = {"id": id, "city": self.rng.choice("abc"), "age": self.rng.randrange(40)}
+        return id, rows.get(id)
+
+    def cities(self) -> dict[str, Any]:
+        found: dict[str, list[int]] = {}
+        for row in (*self.users.values(), *self.guests.values()):
+            found.setdefault(row["city"], []).append(row["age"])
+        return {city: {"city": city, "n": len(ages), "oldest": max(ages)} for city, ages in found.items()}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Any:
+    made = SqlJob(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.kill()
+
+
+def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob) -> None:
+    names = {name: kafka.create_topic(partitions=2) for name in ("users", "guests", "cities")}
+    names |= {"adults": kafka.create_topic(), "servers": kafka.bootstrap_servers}
+    people = People(kafka, names)
+    job.write_file(DDL.format(**names) + INSERTS)
+    job.start()
+    people.send(200)
+    job.wait_until(lambda: folded(kafka.read(names["cities"]), "city"), people.cities())
+    people.send(400)  # while it works on these
+    job.kill()
+    people.send(200)
+    job.start()
+    job.wait_until(lambda: folded(kafka.read(names["cities"]), "city"), people.cities())
+    job.stop()
+    kept = json.loads(job.command("--output", "json", "state", "get", "app", "users-rows", "rows").stdout)
+    assert {entry["key"]: entry["value"] for entry in kept["rows"]} == people.users, kept
+
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    tables = fp.StreamTableEnvironment.create(env)
+    for statement in DDL.format(**names).split(";")[1:-1]:
+        tables.execute_sql(statement)
+    found: Counter[Any] = Counter()
+    for row in tables.execute_sql("SELECT city, COUNT(*) FROM adults GROUP BY city").collect():
+        found[tuple(row)] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+    assert +found == Counter(Counter(row["city"] for row in people.users.values() if row["age"] > 17).items())
