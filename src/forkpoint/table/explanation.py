@@ -20,6 +20,7 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+from forkpoint.sql.statements import CreateTable
 
 
 class ExplainDetail(Enum):
@@ -34,6 +35,11 @@ class ExplainDetail(Enum):
 def explained(plan: Plan, depth: int = 0) -> str:
     """The plan, inputs below, with its changes and state."""
     return "\n".join(_lines(plan, depth))
+
+
+def insertion(table: CreateTable, plan: Plan) -> str:
+    """What an INSERT writes into a table."""
+    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
 
 
 def _lines(plan: Plan, depth: int) -> Iterator[str]:
