@@ -63,6 +63,11 @@ def _described(node: Plan) -> str:
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if node.as_of:
+                kept = (
+                    "keeps rows until event time has passed them, and of each key's versions those after it and the latest before"
+                )
+                return f"{kind.capitalize()} join {node.as_of}{on}; {kept}"
             if within:
                 bound = "their windows" if within.windows else "these bounds"
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
