@@ -24,7 +24,7 @@ WITH ('connector' = 'upsert-kafka', 'topic' = '{result}', 'properties.bootstrap.
       'key.format' = 'json', 'value.format' = 'json');
 INSERT INTO joined SELECT {expressions} FROM orders AS o {kind} JOIN names AS n ON o.k = n.k{condition};
 """
-CONDITION = " AND MOD(o.v + n.name, 5) <> 0"
+CONDITION = " AND MOD(o.v + n.name, 7) <> 0"
 COLUMNS = {"id": "o.id", "v": "o.v", "name": "n.name"}
 
 
@@ -113,7 +113,7 @@ class SqlJoin(SqlFile):
         found: dict[int, tuple[int, int, int | None]] = {}
         for at, v in self._tables.orders.items():
             name = self._tables.names.get(at % KEYS)
-            if name is not None and condition and (v + name) % 5 == 0:
+            if name is not None and condition and (v + name) % 7 == 0:
                 name = None
             if name is not None or kind == "LEFT":
                 found[at] = naming, v, name

@@ -44,6 +44,9 @@ def test_rows_of_any_form(t_env: fp.StreamTableEnvironment) -> None:
     values = [1.5, True, b"x", Decimal("1.5"), [1, 2], {"k": 1}, datetime(2026, 1, 2, tzinfo=UTC)]
     assert rows(t_env.from_elements([tuple(values)])) == [tuple(values)]
     assert rows(t_env.from_elements([7], DataTypes.BIGINT())) == [(7,)]
+    assert rows(t_env.from_elements([(bytearray(b"x"), Decimal("0.125"))], [DataTypes.BYTES(), DataTypes.DECIMAL(3, 2)])) == [
+        (b"x", Decimal("0.13"))
+    ]
 
 
 def test_frames(t_env: fp.StreamTableEnvironment) -> None:
@@ -91,6 +94,13 @@ def test_windows_and_functions_in_one_job(t_env: fp.StreamTableEnvironment, tmp_
     def squared(n: int) -> int:
         return n * n
 
+    cubed = udf(lambda n: n**3, result_type="BIGINT")
+    halved = udf(lambda n: n // 2, result_type="BIGINT")
+    assert rows(table.select(cubed(col("n")), halved(col("n")), fp.call(halved, cubed(col("n"))))) == [
+        (1, 0, 0),
+        (64, 2, 32),
+        (1331, 5, 665),
+    ]
     windows = table.window(Tumble.over(lit(10).seconds).on(col("ts")).alias("w")).group_by(col("w"), col("k"))
     sums = windows.select(col("k"), squared(col("n").sum), col("w").start)
     over = table.over_window(Over.partition_by(col("k")).order_by(col("ts")).preceding(e.row_interval(1)).alias("o"))

@@ -31,6 +31,7 @@ from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
     Apply,
+    AsOf,
     Join,
     Order,
     Over,
@@ -118,7 +119,8 @@ def replaced(expression: Expression | None, by: Replacements) -> Expression | No
 def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
     """The canonical form, and its column for each column of the plan."""
     if isinstance(plan, Scan):
-        return Scan(plan.table, (), updating=plan.updating), {field.name: Column(field.name, field.type) for field in plan.fields}
+        scan = Scan(plan.table, (), updating=plan.updating, versions=plan.versions)
+        return scan, {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
     if isinstance(plan, Window):
@@ -293,8 +295,13 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     if plan.within:
         times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
         found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
+    if plan.as_of:
+        of = plan.as_of
+        versions = tuple(through(each, right_columns) for each in of.key)
+        found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns), versions))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
-    found = _with_condition(found, conjuncts_of(condition), pushed[plan.kind])
+    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not plan.as_of)
+    found = _with_condition(found, conjuncts_of(condition), sides)
     after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
     if plan.kind not in ("semi", "anti"):
         after |= {name: _padded(of, RIGHT, found.pads(RIGHT)) for name, of in _renamed(RIGHT, right_columns).items()}
@@ -331,7 +338,7 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
         sides, pair = _sides(conjunct), _key_pair(conjunct)
         if len(sides) == 1 and (side := min(sides)) in filters:
             filters[side] = (*filters[side], _moved(conjunct, side, ""))
-        elif pair is not None:
+        elif pair is not None and not (join.as_of and pair[1] not in join.as_of.key):
             keys.append(pair)
         else:
             rest.append(conjunct)
@@ -387,8 +394,8 @@ def _where(plan: Plan, condition: Expression | None) -> Plan:
 
 def pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
     """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
-    if join.kind == "inner":
-        return _with_condition(join, conjuncts_of(condition), (LEFT, RIGHT)), None
+    if join.kind == "inner":  # a row that its key no longer has is no older version of it
+        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of else (LEFT, RIGHT)), None
     sides = {"left": (LEFT,), "semi": (LEFT,), "anti": (LEFT,), "right": (RIGHT,)}.get(join.kind, ())
     below = tuple(each for each in conjuncts_of(condition) if _sides(each) and _sides(each) <= set(sides))
     rest = tuple(each for each in conjuncts_of(condition) if each not in below)

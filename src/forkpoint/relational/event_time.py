@@ -8,6 +8,7 @@ from forkpoint.relational.plan import (
     RIGHT,
     Aggregate,
     Apply,
+    AsOf,
     Join,
     Over,
     Plan,
@@ -41,6 +42,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
         case Join(left=left, right=right, within=Within(windows=Windows())):
             pairs = ((side, name) for side, each in ((LEFT, left), (RIGHT, right)) for name in rowtimes(each))
             return frozenset(side + name for side, name in pairs if side + name in window_columns(plan))
+        case Join(as_of=AsOf(left=Column(name))):
+            return frozenset({LEFT + name})
         case Join(kind=kind, within=within) if within:
             sides = [(LEFT, within.left), *([] if kind in ("semi", "anti") else [(RIGHT, within.right)])]
             return frozenset(side + time.name for side, time in sides if isinstance(time, Column))

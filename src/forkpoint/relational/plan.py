@@ -15,14 +15,15 @@ from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Wind
 
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
     """The rows of a table of the catalogue. ``rowtime``: the event time of its rows, if it has a watermark. ``updating``: whether
-    rows are also removed, not only added. ``key``: the columns of which no two rows have the same values at a time, if it has a
-    key and is updating."""
+    rows are also removed, not only added. ``key``: the columns of its primary key. ``versions``: whether rows are read as they
+    come, where the later rows of a key replace earlier ones, and not as changes."""
 
     table: str
     fields: Schema
     rowtime: Expression | None = None
     updating: bool = False
     key: tuple[str, ...] = ()
+    versions: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -189,6 +190,18 @@ class Within(msgspec.Struct, frozen=True):
         return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
 
 
+class AsOf(msgspec.Struct, frozen=True):
+    """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. ``key``:
+    of the right rows. All are over the columns of the inputs."""
+
+    left: Expression
+    right: Expression
+    key: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return f"as of {LEFT}{self.left} by {RIGHT}{self.right}"
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -202,7 +215,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
     ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
-    a condition, too.
+    a condition, too. ``as_of``: of temporal joins, whose left rows have at most one pair.
     """
 
     left: Plan
@@ -211,6 +224,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     condition: Expression | None
     keys: tuple[tuple[Expression, Expression], ...] = ()
     within: Within | msgspec.UnsetType = msgspec.UNSET
+    as_of: AsOf | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -316,13 +330,16 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
-    return any(
-        (isinstance(node, Over) and not node.until)
-        or (isinstance(node, Scan) and node.updating)
-        or (isinstance(node, Aggregate) and not is_windowed(node))
-        or (isinstance(node, Join) and node.kind not in ("inner", "semi") and not node.within)
-        for node in nodes_of(plan)
-    )
+    match plan:
+        case Scan(updating=updating):
+            return updating
+        case Join(left=left, as_of=AsOf()):
+            return is_updating(left)
+        case Join(kind="left" | "right" | "full" | "anti", within=msgspec.UNSET) | Over(until=msgspec.UNSET):
+            return True
+        case Aggregate() if not is_windowed(plan):
+            return True
+    return any(map(is_updating, inputs_of(plan)))
 
 
 Key = frozenset[str]
@@ -331,8 +348,8 @@ Key = frozenset[str]
 def keys_of(plan: Plan) -> list[Key]:
     """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
     match plan:
-        case Scan(key=key):
-            return [frozenset(key)] if key else []
+        case Scan(updating=updating, key=key):
+            return [frozenset(key)] if updating and key else []
         case Union() | Window() | Unnest() | Process():
             return []
         case Aggregate(_, keys):
@@ -356,7 +373,7 @@ def keys_of(plan: Plan) -> list[Key]:
 def _keys_of_join(join: Join) -> list[Key]:
     """If the rows of a side have at most one pair each, its keys are keys of the result; else those of both sides together."""
     left = [frozenset(LEFT + name for name in key) for key in keys_of(join.left)]
-    if join.kind in ("semi", "anti"):
+    if join.kind in ("semi", "anti") or join.as_of:
         return left
     right = [frozenset(RIGHT + name for name in key) for key in keys_of(join.right)]
     equal = {name for part in conjuncts_of(join.condition) for name in _compared(part)}

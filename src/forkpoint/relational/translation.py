@@ -21,6 +21,7 @@ from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
+from forkpoint.relational.operators.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
@@ -42,6 +43,7 @@ from forkpoint.relational.plan import (
     nodes_of,
 )
 from forkpoint.relational.types import Field, Schema, SqlType
+from forkpoint.runtime.operators.instances import KeyedSpec
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 """What COUNT(*) reads: rows have at least one column."""
@@ -52,7 +54,7 @@ class Translator:
     """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids.
     ``functions``: the user's, by identity. ``processes``: the process functions of the job so far, by uid."""
 
-    source: Callable[[str], tuple[Edge, ...]]
+    source: Callable[[Scan], tuple[Edge, ...]]
     name: str
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
@@ -98,7 +100,7 @@ class Translator:
             return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
-        upstream = self.source(below.table)
+        upstream = self.source(below)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted or below.updating)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
@@ -217,7 +219,9 @@ class Translator:
     def _final_rows(self, node: Join | Over, view: View, schema: Schema) -> Transformation:
         """A node whose rows are kept until event time has passed them."""
         definition = RowsDefinition(node, view)
-        spec = IntervalJoinSpec(definition) if isinstance(node, Join) else WindowOverSpec(definition)
+        spec: KeyedSpec = WindowOverSpec(definition)
+        if isinstance(node, Join):
+            spec = TemporalJoinSpec(definition) if node.as_of else IntervalJoinSpec(definition)
         name, role = _role_of_rows(definition)
         return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
 

@@ -13,6 +13,7 @@ TYPES = {
     "VARCHAR": "STRING",
     "CHAR": "STRING",
     "TEXT": "STRING",
+    "BINARY": "BYTES",
     "VARBINARY": "BYTES",
     "TIME": "TIME",
     "TIMESTAMP": "TIMESTAMP",

@@ -45,8 +45,7 @@ def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
     watermark = None if table.reading is None else table.reading.watermark
     updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
-    key = table.primary_key if updating else ()
-    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, key)
+    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, table.primary_key)
     return scan if table.reading is None else Select(scan, None, table.reading.columns)
 
 

@@ -21,6 +21,7 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+from forkpoint.sql.statements import CreateTable
 
 
 class ExplainDetail(Enum):
@@ -35,6 +36,11 @@ class ExplainDetail(Enum):
 def explained(plan: Plan, depth: int = 0) -> str:
     """The plan, inputs below, with its changes and state."""
     return "\n".join(_lines(plan, depth))
+
+
+def insertion(table: CreateTable, plan: Plan) -> str:
+    """What an INSERT writes into a table."""
+    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
 
 
 def _lines(plan: Plan, depth: int) -> Iterator[str]:
@@ -58,6 +64,11 @@ def _described(node: Plan) -> str:
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if node.as_of:
+                kept = (
+                    "keeps rows until event time has passed them, and of each key's versions those after it and the latest before"
+                )
+                return f"{kind.capitalize()} join {node.as_of}{on}; {kept}"
             if within:
                 bound = "their windows" if within.windows else "these bounds"
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"

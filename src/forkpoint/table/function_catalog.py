@@ -6,12 +6,12 @@ import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from forkpoint.errors import ConfigError
 from forkpoint.functions.sql import UserDefinedFunction
 from forkpoint.relational.functions.user import Functions, UserFunction
-from forkpoint.relational.translation import free_name
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.table.functions import as_python_function
 
@@ -32,7 +32,7 @@ class FunctionCatalog:
         if id(given) not in self._names:
             own = re.sub(r"\W+", "_", as_python_function(given).name).strip("_").lower() or "function"
             taken = {*self.unnamed, *self.system, *(path.rpartition(".")[2] for path in self.own)}
-            name = free_name(own, taken).replace("-", "_")
+            name = next(name for number in count(1) if (name := own if number == 1 else f"{own}_{number}") not in taken)
             self.unnamed[name] = as_python_function(given).bound(name)
             self._names[id(given)] = name, given  # which keeps its id
         return self._names[id(given)][0]

@@ -17,7 +17,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import Plan, Process, Select, is_updating, keys_of
+from forkpoint.relational.plan import Plan, Process, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -49,6 +49,7 @@ class Session:
     idle_timeout_ms: int | None = None
     duplicates: bool = False
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
+    _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ class Session:
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=0, _sources={}, _names=set(), _processes={})
+        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set(), _processes={})
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
@@ -300,7 +301,9 @@ class Session:
                 "and make them the primary key",
             )
 
-    def _source(self, name: str) -> tuple[Edge, ...]:
+    def _source(self, scan: Scan) -> tuple[Edge, ...]:
+        """The rows of a table: its changes, or all of its versions as they come."""
+        name = scan.table
         if name not in self._sources:
             table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
             assert not isinstance(table, ProgramView)
@@ -316,10 +319,16 @@ class Session:
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
+            self._versions[name] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
                 edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges
-        return self._sources[name]
+        found = (self._versions if scan.versions else self._sources)[name]
+        if not found:
+            raise ConfigError(
+                f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
+            )
+        return found
 
 
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:

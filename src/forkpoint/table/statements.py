@@ -20,7 +20,7 @@ from forkpoint.sql.parser import Statement
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
 from forkpoint.table.catalog import View
-from forkpoint.table.explanation import explained
+from forkpoint.table.explanation import explained, insertion
 from forkpoint.table.function_catalog import imported
 from forkpoint.table.session import Session
 
@@ -87,8 +87,7 @@ def _set(session: Session, key: str | None, value: str | None, source: Text, at:
 def _explained(session: Session, of: Query | Insert) -> str:
     if isinstance(of, Query):
         return explained(session.plan(of))
-    table, plan = session.plan_of_insert(of)
-    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+    return insertion(*session.plan_of_insert(of))
 
 
 def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> Answer | None:

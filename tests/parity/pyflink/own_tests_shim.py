@@ -28,6 +28,7 @@ from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import AvroSchema
 from forkpoint.pyflink.tables import StreamTableEnvironment
 from forkpoint.relational.changes import row_type
+from forkpoint.table.connectors.printing import line_of, short_floats
 from forkpoint.table.connectors.registry import CONNECTORS, Connector
 from forkpoint.types import TypeInformation
 
@@ -282,7 +283,7 @@ def results(*_: Any) -> list[str]:
         rows: Counter[str] = Counter()
         for row in sink.take():
             *values, weight = row if len(row) > len(of.names) else (*row, 1)
-            rows[java_text(tuple(values), of)] += weight
+            rows[line_of(short_floats(values, of), weighted=False)] += weight
         found += list(rows.elements())
     SINKS.clear()
     return found
@@ -304,6 +305,20 @@ PyFlinkStreamTableTestCase = table_case(PyFlinkStreamingTestCase)
 PyFlinkBatchTableTestCase = table_case(PyFlinkBatchTestCase)
 
 
+INTERNALS_OF_TYPES = (
+    "_infer_schema_from_data",
+    "_create_converter",
+    "_array_signed_int_typecode_ctype_mappings",
+    "_array_unsigned_int_typecode_ctype_mappings",
+    "_array_type_mappings",
+    "_merge_type",
+    "_create_type_verifier",
+    "_from_java_data_type",
+    "_to_java_data_type",
+    "_infer_type",
+)
+
+
 def module(name: str, **names: Any) -> ModuleType:
     made = sys.modules[name] = ModuleType(name)
     vars(made).update(names)
@@ -315,8 +330,11 @@ def install() -> None:
     import pyflink.common
     import pyflink.common.typeinfo
     import pyflink.common.watermark_strategy
+    import pyflink.table.types
 
     pyflink.common.typeinfo._from_java_type = None
+    pyflink.table.types.UserDefinedType = object
+    vars(pyflink.table.types).update(dict.fromkeys(INTERNALS_OF_TYPES))
     pyflink.common.Configuration = Configuration
     pyflink.common.WatermarkStrategy = pyflink.common.watermark_strategy.WatermarkStrategy = WatermarkStrategy
     for name in ("java_gateway", "find_flink_home", "pyflink_gateway_server"):

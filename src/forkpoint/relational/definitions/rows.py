@@ -46,6 +46,8 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
             produced, parts = set(), [] if node.condition is None else [node.condition]
             if node.within:
                 parts += [on_side(LEFT, node.within.left), on_side(RIGHT, node.within.right)]
+            if node.as_of:
+                parts += [on_side(LEFT, node.as_of.left), on_side(RIGHT, node.as_of.right)]
         else:
             produced = {node.name_of(call) for call in node.calls}
             parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
@@ -130,7 +132,7 @@ FROM_NOW_ON = (
 
 def is_final(node: Join | Over) -> bool:
     """Whether event time bounds the rows that are kept, so that results are never taken back."""
-    return bool(node.within if isinstance(node, Join) else node.until)
+    return bool(node.within or node.as_of if isinstance(node, Join) else node.until)
 
 
 def _other_bounds(old: Join | Over, new: Join | Over, side: str) -> str:
@@ -140,8 +142,8 @@ def _other_bounds(old: Join | Over, new: Join | Over, side: str) -> str:
             return ""
         how = ["until their windows end" if is_final(each) else "without limit" for each in (old, new)]
         return f"its rows were kept {how[0]} and would be kept {how[1]}"
-    if not (old.within and new.within):
-        how = [str(each.within) if each.within else "without limit" for each in (old, new)]
+    if old.as_of or new.as_of or not (old.within and new.within):
+        how = [str(each.as_of or each.within or "without limit") for each in (old, new)]
         return "" if how[0] == how[1] else f"its rows were kept {how[0]} and would be kept {how[1]}"
     same_times = (old.within.left, old.within.right) == (new.within.left, new.within.right)
     if not (same_times and old.within.lower_us <= new.within.lower_us and old.within.upper_us >= new.within.upper_us):

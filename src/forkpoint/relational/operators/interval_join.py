@@ -23,7 +23,7 @@ from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stor
 from forkpoint.relational.evaluation import evaluate, true_rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.keyed_rows import row_type_of, state_name, stored_form
-from forkpoint.relational.operators.multisets import Counts, stored_entries
+from forkpoint.relational.operators.multisets import Counts, scanned, stored_entries
 from forkpoint.relational.operators.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.results import rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers
@@ -192,13 +192,10 @@ class IntervalJoin(KeyedOperator):
     def _held(
         self, side: Side, keys: KeySet, table: pa.RecordBatch, owners: Longs, ranks: Longs, before: RowsDefinition | None
     ) -> Held:
-        prefixes = keys.names(side.sid)
-        counts, names, raw = self._backend.store.scan_prefixes(prefixes)
-        cuts = np.repeat(np.fromiter(map(len, prefixes), np.int64, len(prefixes)), counts).tolist()
-        saved = decode_keys([name[cut:] for name, cut in zip(names, cuts, strict=True)], side.saved)
-        count, alone = (column.to_numpy(zero_copy_only=False) for column in self._codec.columns(raw))
-        groups = np.repeat(np.arange(len(counts)), counts)
-        stored = rows_of(before or self._definition, side.name, Counts(groups, saved, count), keys.column)
+        entries = scanned(self._backend, side.sid, keys, np.arange(len(keys.column)))
+        names, saved = entries.names, decode_keys(entries.spaces, side.saved)
+        count, alone = (column.to_numpy(zero_copy_only=False) for column in self._codec.columns(entries.values))
+        stored = rows_of(before or self._definition, side.name, Counts(entries.groups, saved, count), keys.column)
         if before is not None:
             self._log.delete(names)
             added = narrower(split_filter(before.input(side.name))[1], split_filter(self._definition.input(side.name))[1])

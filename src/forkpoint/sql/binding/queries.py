@@ -46,6 +46,7 @@ from forkpoint.sql.binding.subqueries import (
     split_outer,
 )
 from forkpoint.sql.binding.table_calls import TableCall, table_calls
+from forkpoint.sql.binding.temporal import is_version
 from forkpoint.sql.binding.unnest import lateral_tables, unnest
 from forkpoint.sql.binding.windows import bind_window, check_sessions, grouped_window
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
@@ -244,6 +245,10 @@ class _QueryBinder:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
             raise self.error(tree, "a query without FROM is not supported yet")
+        if is_version(source.this):
+            raise self.error(
+                source.this, "FOR SYSTEM_TIME is for a table that is joined: FROM o JOIN t FOR SYSTEM_TIME AS OF o.ts"
+            )
         plan, relation = self._relation(source.this)
         scope = Scope(self._source, (relation,), outer=self._outer, functions=self._functions)
         for node in tree.args.get("joins") or ():

@@ -41,8 +41,7 @@ class Calls:
         kept: list[Token] = []
         at = 0
         while at < len(tokens):
-            words = [token.text.upper() for token in tokens[at : at + 4]]
-            in_table = len(words) == 4 and words[:2] == ["TABLE", "("]
+            in_table = tokens[at].token_type.name == "TABLE" and len(tokens) > at + 3 and tokens[at + 1].text == "("
             name = at + 2 if in_table else at
             call = self._call(tokens, name) if name + 1 < len(tokens) and tokens[name + 1].text == "(" else None
             if call is None:
@@ -57,7 +56,7 @@ class Calls:
         """The call of a function of tables that begins there."""
         word = tokens[at].text
         if word.upper() in PARAMETERS:
-            if at < 2 or tokens[at - 2].text.upper() != "TABLE":
+            if at < 2 or tokens[at - 2].token_type.name != "TABLE" or tokens[at - 1].text != "(":
                 return None
             arguments = tokens[at + 2 : self._closing(tokens, at + 1)]
             return window_call(self, tokens[at - 2], word.upper(), arguments)

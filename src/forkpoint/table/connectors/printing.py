@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from forkpoint.connectors.sinks import PrintSink
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.relational.changes import WEIGHT
-from forkpoint.types import Row
+from forkpoint.types import Row, TypeInformation
 from forkpoint.types.kinds.containers import present
 
 
@@ -29,15 +30,18 @@ class _Writer(SinkWriter):
     def write(self, batch: SinkBatch[Any]) -> None:
         fields = () if batch.type is None else batch.type.fields or ()
         weighted = WEIGHT in [field.name for field in fields]
-        short = [at for at, field in enumerate(fields) if present(field.type).kind == "float"]
-        for row in batch.values:
-            values = list(row)
-            for at in short:
-                values[at] = values[at] if values[at] is None else np.float32(values[at])
-            self._lines.append(self._prefix + line_of(tuple(values), weighted=weighted))
+        lines = (line_of(short_floats(row, batch.type), weighted=weighted) for row in batch.values)
+        self._lines += [self._prefix + line for line in lines]
 
     def prepare_commit(self) -> list[JSON]:
         return [self._lines] if self._lines else []
+
+
+def short_floats(row: Iterable[Any], of: TypeInformation[Any] | None) -> tuple[Any, ...]:
+    """A row whose values of type FLOAT print with the digits that they have."""
+    fields = () if of is None else of.fields or ()
+    floats = {at for at, field in enumerate(fields) if present(field.type).kind == "float"}
+    return tuple(np.float32(each) if at in floats and each is not None else each for at, each in enumerate(row))
 
 
 def line_of(values: tuple[Any, ...], *, weighted: bool) -> str:
@@ -56,10 +60,12 @@ def _text(value: Any) -> str:
             return str(value).lower()
         case Decimal():
             return f"{value:f}"
+        case datetime() if value.tzinfo is not None:
+            return f"{value.date()}T{_clock(value, '%H:%M:%S')}Z"
         case datetime():
-            text = value.replace(tzinfo=None).isoformat()
-            fraction = text.rstrip("0") if value.microsecond else text
-            return fraction if value.tzinfo is None else f"{fraction}Z"
+            return f"{value.date()}T{_clock(value, '%H:%M')}"
+        case time():
+            return _clock(value, "%H:%M")
         case bytes():
             return f"[{', '.join(map(str, value))}]"
         case list():
@@ -69,3 +75,11 @@ def _text(value: Any) -> str:
         case Row():
             return f"+I[{', '.join(map(_text, value))}]"
     return str(value)
+
+
+def _clock(value: datetime | time, least: str) -> str:
+    """A time of the day with the digits that it needs. ``least``: "%H:%M" or "%H:%M:%S"."""
+    if not value.microsecond:
+        return value.strftime("%H:%M:%S" if value.second else least)
+    digits = f"{value.microsecond:06}"
+    return f"{value:%H:%M:%S}.{digits[:3] if digits.endswith('000') else digits}"
