@@ -16,9 +16,8 @@ from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
-from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import Plan, Scan, Select, is_updating, keys_of
+from forkpoint.relational.plan import Plan, Process, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -52,18 +51,20 @@ class Session:
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._initial = self.env.options, self.name
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set())
+        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set(), _processes={})
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
         self._sources.clear()
         self._names.clear()
+        self._processes.clear()
         self.inserted = 0
 
     # -- statements
@@ -261,8 +262,7 @@ class Session:
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
-        edges = Translator(self._source, name).translate(plan)
-        return with_functions(edges, self.catalog.functions.by_identity)
+        return Translator(self._source, name, self.catalog.functions.by_identity, self._processes).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
