@@ -220,6 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
+from forkpoint.functions.sql import FunctionContext, ScalarFunction, SqlAggregateFunction, TableFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -235,6 +236,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
+from forkpoint.table.functions import PythonFunction, udaf, udf, udtf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -352,6 +354,7 @@ __all__ = [
     "ForkpointError",
     "FormatDescriptor",
     "Function",
+    "FunctionContext",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "GlobalWindow",
@@ -429,6 +432,7 @@ __all__ = [
     "ProtobufMessage",
     "ProtobufSerializationSchema",
     "PurgingTrigger",
+    "PythonFunction",
     "ReadOnlyBroadcastState",
     "ReaderContext",
     "RecordParseError",
@@ -450,6 +454,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SavepointCorrupt",
     "SavepointNotFound",
+    "ScalarFunction",
     "Schema",
     "SchemaRegistry",
     "SerializationSchema",
@@ -471,6 +476,7 @@ __all__ = [
     "SourceReader",
     "SplitEnumerator",
     "SplitRange",
+    "SqlAggregateFunction",
     "SqlError",
     "SqlLookup",
     "StaleGeneration",
@@ -492,6 +498,7 @@ __all__ = [
     "TableConfig",
     "TableDescriptor",
     "TableEnvironment",
+    "TableFunction",
     "TablePipeline",
     "TableResult",
     "TaggedUnion",
@@ -534,4 +541,7 @@ __all__ = [
     "exception_type_predicate",
     "has_exception_predicate",
     "lit",
+    "udaf",
+    "udf",
+    "udtf",
 ]

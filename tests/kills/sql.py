@@ -1,35 +1,25 @@
-"""A file of SQL as the job: a query over orders that never stop coming, and that is changed with its counts kept."""
+"""Totals by key, of orders that never stop coming: aggregates, columns and HAVING change."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
-from confluent_kafka import Producer
-
-from kills.system import System, TopicReader, Verdict
+from kills.sql_file import Row, Sender, SqlFile
 
 KEYS = 50
-PARTITIONS = 2
 PER_BATCH = 40
 SCRIPT = """
-SET 'parallelism.default' = '2';
-SET 'execution.checkpointing.interval' = '20 ms';
 CREATE TABLE orders (k STRING, v BIGINT)
 WITH ('connector' = 'kafka', 'topic' = '{orders}', 'properties.bootstrap.servers' = '{brokers}', 'format' = 'json'{bounded});
 CREATE TABLE totals ({columns}, PRIMARY KEY (k) NOT ENFORCED)
-WITH ('connector' = 'upsert-kafka', 'topic' = '{totals}', 'properties.bootstrap.servers' = '{brokers}',
+WITH ('connector' = 'upsert-kafka', 'topic' = '{result}', 'properties.bootstrap.servers' = '{brokers}',
       'key.format' = 'json', 'value.format' = 'json');
 INSERT INTO totals SELECT {expressions} FROM orders GROUP BY k{having};
 """
-BOUNDED = ", 'scan.bounded.mode' = 'latest-offset'"
 HAVING = " HAVING MOD(COUNT(*), 3) <> 0"  # so that rows come and go
 EXPRESSIONS = {"k": "k", "n": "COUNT(*)", "total": "SUM(v)", "average": "AVG(v)"}
 
@@ -50,13 +40,13 @@ class Version:
     def shows(self, orders: int) -> bool:
         return not self.having or orders % 3 != 0
 
-    def script(self, bounded: bool, **names: str) -> str:
+    def script(self, bounded: str, **names: str) -> str:
         typed = {column: "STRING" if column == "k" else "BIGINT" for column in self.columns}
         return SCRIPT.format(
             columns=", ".join(f"{name} {typed[column]}" for column, name in self.names.items()),
             expressions=", ".join(EXPRESSIONS[column] for column in self.columns),
             having=HAVING if self.having else "",
-            bounded=BOUNDED if bounded else "",
+            bounded=bounded,
             **names,
         )
 
@@ -72,37 +62,19 @@ def versions() -> Iterator[Version]:
         yield Version(("average", "k", "total", "n"), 3 * number + 2, False)
 
 
-class Orders:
-    """Sends orders until it is stopped, also while the broker is down. ``sent``: the values of each key, in their order."""
+class Orders(Sender):
+    """``sent``: the values of each key, in their order."""
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.sent: dict[str, list[int | None]] = defaultdict(list)
-        self._topic, self._stopped, self._failed = topic, Event(), 0
-        self._producer = Producer(
-            {"bootstrap.servers": brokers, "enable.idempotence": True, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        )
-        self._thread = Thread(target=self._send, daemon=True)
-        self._thread.start()
+        self._topic = topic
+        super().__init__(brokers)
 
-    def _send(self) -> None:
-        numbers = count()
-        while not self._stopped.wait(0.04):
-            for number, _ in zip(numbers, range(PER_BATCH), strict=False):
-                k, v = f"key {number % KEYS}", None if number % 13 == 0 else number * 7919 % 2001 - 1000
-                self.sent[k].append(v)
-                value = json.dumps({"k": k, "v": v})
-                self._producer.produce(self._topic, value, k, on_delivery=self._delivered)
-            self._producer.poll(0)
-
-    def _delivered(self, error: Any, _: Any) -> None:
-        self._failed += error is not None
-
-    def stop(self) -> None:
-        """All of them are in the topic then."""
-        self._stopped.set()
-        self._thread.join()
-        assert self._producer.flush(60) == 0
-        assert self._failed == 0
+    def batch(self, number: int) -> Iterator[tuple[str, dict[str, Any], Row]]:
+        for n in range(number * PER_BATCH, (number + 1) * PER_BATCH):
+            k, v = f"key {n % KEYS}", None if n % 13 == 0 else n * 7919 % 2001 - 1000
+            self.sent[k].append(v)
+            yield self._topic, {"k": k}, {"k": k, "v": v}
 
 
 @dataclass
@@ -159,68 +131,32 @@ def _column(name: str, row: dict[str, int | None]) -> int | None:
     return row[name.partition("_")[0]]
 
 
-class Sql(System):
+class Sql(SqlFile):
     """``newest``: as many orders as the counts that were seen have."""
 
-    changes = True
-    job = "app"
+    topics = ("orders",)
 
-    def __init__(self, directory: Path) -> None:
-        from servers.kafka import Kafka as Broker
-
-        self.server: Broker = Broker(directory / "kafka")
-        self._orders, self._totals = (self.server.create_topic(partitions=PARTITIONS) for _ in range(2))
-        self._reader = TopicReader(self.server.bootstrap_servers, self._totals, PARTITIONS, _parsed)
-        self._sending = Orders(self.server.bootstrap_servers, self._orders)
-        self._file, self._versions = directory / "app.sql", versions()
+    def _begin(self, names: dict[str, str]) -> Orders:
+        self._versions = versions()
         self._seen: dict[str, int] = {}
-        self._read = 0
-        self.change()
+        self._orders = Orders(names["brokers"], names["orders"])
+        return self._orders
 
-    @property
-    def address(self) -> str:
-        return str(self._file)
-
-    @classmethod
-    def run(cls, address: str, root: str, stop: int) -> None:
-        from forkpoint.cli import main
-
-        main(["--verbose", "--state-root", root, "sql", "-f", address])
-
-    def change(self) -> None:
+    def _next(self) -> None:
         self._version = next(self._versions)
-        self._write(bounded=False)
 
-    def _write(self, bounded: bool) -> None:
-        brokers = self.server.bootstrap_servers
-        self._file.write_text(self._version.script(bounded, orders=self._orders, totals=self._totals, brokers=brokers))
+    def _script(self, bounded: str, **names: str) -> str:
+        return self._version.script(bounded, **names)
 
     def newest(self) -> int:
-        found = self._reader.read()
-        for key, row in found[self._read :]:
+        for key, row in self.new_records():
             if row is not None:
-                self._seen[key] = max(self._seen.get(key, 0), _place(row)[1])
-        self._read = len(found)
+                self._seen[key["k"]] = max(self._seen.get(key["k"], 0), _place(row)[1])
         return sum(self._seen.values()) - 1
 
-    def end(self) -> int:
-        time.sleep(1)  # some more
-        self._sending.stop()
-        self._write(bounded=True)
-        return sum(map(len, self._sending.sent.values()))
-
-    def verdict(self, stop: int) -> Verdict:
-        self.server.settle(self._totals)
-        faults = Counter({"lost": 0, "repeated": 0, "out of order": 0, "wrong": 0})
-        judges = {key: Judge(values, faults) for key, values in self._sending.sent.items()}
-        records = self._reader.read()
+    def _judge(self, records: list[tuple[dict[str, Any], Row]], faults: Counter[str]) -> None:
+        judges = {key: Judge(values, faults) for key, values in self._orders.sent.items()}
         for key, row in records:
-            judges[key].take(row)
+            judges[key["k"]].take(row)
         for judge in judges.values():
             judge.end(self._version)
-        return Verdict(len(records), dict(faults))
-
-
-def _parsed(message: Any) -> tuple[str, dict[str, Any] | None]:
-    value = message.value()
-    return json.loads(message.key())["k"], None if value is None else json.loads(value)

@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 import forkpoint as fp
 from kills.job import PER_EPOCH, Counted
 from kills.sql import Sql
+from kills.sql_join import SqlJoin
 from kills.system import Counting, System, TopicReader, Verdict
 from object_stores.buckets import Bucket
 from unreliable import s3_environment, s3_server
@@ -328,4 +329,5 @@ SYSTEMS: dict[str, type[System]] = {
     "opensearch": OpenSearch,
     "cassandra": Cassandra,
     "sql": Sql,
+    "sql-join": SqlJoin,
 }

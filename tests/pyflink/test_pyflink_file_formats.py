@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 import forkpoint as fp
 from connectors.connector_reading import elements, json_round_trip
-from forkpoint import DataTypes
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files import formats as file_index
 from forkpoint.connectors.files.formats import CsvFormat
 from forkpoint.connectors.files.parsers import CsvParser, Stretch
 from forkpoint.connectors.formats.records import RecordConverter
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.pyflink.datatypes import DataTypes, column_type
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import (
     AvroBulkWriters,
@@ -330,7 +330,7 @@ class TestParquet:
         writers = ParquetBulkWriters.for_row_type(self.ROW, fp.Configuration(), utc_timestamp=True)
         policy = resolve("OnCheckpointRollingPolicy")(fp.RollingPolicy.default_rolling_policy(part_size=1 << 20))
         sink = fp.FileSink.for_bulk_format(str(tmp_path), writers).with_rolling_policy(policy)
-        env.from_collection([full, empty], self.ROW.type).sink_to(sink.build())
+        env.from_collection([full, empty], column_type(self.ROW.sql)).sink_to(sink.build())
         env.execute()
         (path,) = files(tmp_path)
         table = pq.read_table(path)
@@ -371,7 +371,7 @@ class TestParquet:
         env = environment()
         of = DataTypes.ROW([DataTypes.FIELD("d", DataTypes.DECIMAL(3, 1))])
         sink = fp.FileSink.for_bulk_format(str(tmp_path), ParquetBulkWriters.for_row_type(of)).build()
-        env.from_collection([fp.Row(Decimal("123.4"))], of.type).sink_to(sink)
+        env.from_collection([fp.Row(Decimal("123.4"))], column_type(of.sql)).sink_to(sink)
         with pytest.raises(fp.TypeNotSupported, match=r"d: 123\.4 does not fit DECIMAL\(3, 1\)"):
             env.execute()
 

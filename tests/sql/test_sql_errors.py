@@ -19,6 +19,8 @@ CREATE TABLE totals (k STRING PRIMARY KEY NOT ENFORCED, n BIGINT)
 WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1',
       'key.format' = 'json', 'value.format' = 'json');
 CREATE TABLE files (k STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
+CREATE TABLE rates (k STRING PRIMARY KEY NOT ENFORCED, n BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 CREATE TABLE seen (k STRING, at TIMESTAMP(3), late AS at - INTERVAL '1' DAY, WATERMARK FOR at AS at)
 WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 """
@@ -169,12 +171,46 @@ MISTAKES = [
     (
         "SELECT COUNT(*) FROM seen AS a JOIN seen AS b ON a.k = b.k GROUP BY TUMBLE(a.at, INTERVAL '1' DAY)",
         " " * 68 + "^",
-        "column 'at' is not event time: joins and OVER lose event time",
+        "column 'at' is not event time: OVER loses event time, as do joins without bounds of both times: a.ts BETWEEN",
+    ),
+    *(
+        (f"SELECT s.k FROM seen AS s {join}", " " * (26 + join.index(part)) + "^", message)
+        for join, part, message in (
+            ("JOIN orders FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "table 'orders' has no primary key"),
+            ("JOIN totals FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "table 'totals' has no watermark"),
+            ("JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON s.k > r.k", "s.at", "must compare the primary key of the table by ="),
+            (
+                "JOIN rates FOR SYSTEM_TIME AS OF s.late AS r ON s.k = r.k",
+                "s.late",
+                "'late' is not event time: the event time of",
+            ),
+            (
+                "JOIN rates FOR SYSTEM_TIME AS OF r.at AS r ON s.k = r.k",
+                "r.at",
+                "AS OF takes the event time of the table before it",
+            ),
+            ("FULL JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "is a JOIN or a LEFT JOIN, not FULL"),
+            (
+                "JOIN (SELECT k, at FROM rates WHERE n > 0) FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k",
+                "FOR",
+                "syntax error at 'FOR'",
+            ),
+        )
+    ),
+    (
+        "SELECT * FROM rates FOR SYSTEM_TIME AS OF at",
+        "              ^",
+        "FOR SYSTEM_TIME is for a table that is joined: FROM o JOIN t FOR SYSTEM_TIME AS OF o.ts",
+    ),
+    (
+        "WITH r AS (SELECT k, at FROM rates WHERE n > 0) SELECT 1 FROM seen AS s JOIN r FOR SYSTEM_TIME AS OF s.at ON s.k = r.k",
+        " " * 101 + "^",
+        "rows of other queries and filters have no versions",
     ),
     (
         "SELECT * FROM TABLE(HOP(TABLE seen, DESCRIPTOR(at), INTERVAL '7' SECOND, INTERVAL '10' SECOND))",
         " " * 82 + "^",
-        "the size of HOP must be a positive multiple of its step",
+        "the size of HOP must be a multiple of its step",
     ),
     (
         "SELECT * FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(at)))",
@@ -218,7 +254,7 @@ MISTAKES = [
     ("CREATE TABLE t (k INT) PARTITIONED BY (k) WITH ('connector' = 'print')", " " * 62 + "^", "'print' has no partitions"),
     ("CREATE TABLE t (k INT) LIKE orders", " " * 13 + "^", "column 'k' exists already"),
     ("CREATE OR REPLACE TABLE t (k INT)", " " * 7 + "^", "CREATE OR REPLACE is not supported"),
-    ("CREATE FUNCTION f AS 'f'", " " * 7 + "^", "expected TABLE, VIEW, DATABASE or CATALOG, not 'FUNCTION'"),
+    ("CREATE FUNCTION f AS 'f'", " " * 23 + "^", "functions are written in Python: add LANGUAGE PYTHON"),
     ("ALTER TABLE orders DROP kk", " " * 12 + "^", "table 'orders' has no column 'kk'; did you mean 'k'?"),
     ("ALTER TABLE totals DROP k", " " * 12 + "^", "column 'k' is part of the primary key"),
     ("ALTER TABLE orders ADD PRIMARY KEY (j) NOT ENFORCED", " " * 12 + "^", "the primary key has no column 'j'"),

@@ -84,6 +84,11 @@ class OperatorSpec:
         """Whether forwarded input is rebalanced: state needs a fixed subtask."""
         return self.stateful
 
+    @property
+    def watermark_delay_ms(self) -> int:
+        """How far the watermark of its output is behind that of its input."""
+        return 0
+
     def needs_key(self, ordinal: int) -> bool:
         """Whether the input with this ordinal must be keyed."""
         return self.keyed
@@ -91,6 +96,11 @@ class OperatorSpec:
     def states(self) -> list[DeclaredState]:
         """The states known before the job runs."""
         return []
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The user's functions that it can call in expressions, by identity (see relational.functions.user)."""
+        return frozenset()
 
     @property
     def declares_all_states(self) -> bool:

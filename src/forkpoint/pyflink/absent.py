@@ -49,7 +49,17 @@ _STATE_BACKEND = Reason(
     "the state backend is set by an option", "set state.backend.type to 'lmdb', 'rocksdb' or 'hashmap' in the Configuration"
 )
 _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env.set_state_root(URL)")
-_OPTIONS = Reason("options are set by key", "use Configuration.set_string(key, value)")
+
+
+_PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
+_CATALOG = Reason("catalogues are in memory", "create tables with execute_sql(), and list them with list_tables()")
+_AGGREGATE = Reason(
+    "aggregates and table functions of a program are not supported yet",
+    "use SQL's aggregates, or a stream: table_env.to_data_stream(table).key_by(…)",
+)
+_MODULE = Reason("there are no modules", "give a function a name with create_temporary_system_function()")
+_CHANGES = Reason("a table knows its changes", "leave it out")
+_NO_TYPE = Reason("SQL has no such type here", "see the types in docs/sql.md")
 
 
 def _each(of: dict[str, T]) -> dict[str, T]:
@@ -63,7 +73,6 @@ _MODULES = _each(
         "pyflink.serializers pyflink.testing pyflink.util.api_stability_decorators": _INTERNAL,
         "pyflink.common.io pyflink.common.utils pyflink.find_flink_home pyflink.java_gateway pyflink.pyflink_gateway_server "
         "pyflink.util.exceptions pyflink.util.java_utils": _JVM,
-        "pyflink.common.config_options": _OPTIONS,
         "pyflink.dataframe": Reason("DataFrames are Spark's here", "create one with Spark and pass it to env.from_dataframe(df)"),
         "pyflink.datastream.connectors.cassandra": _connector("Cassandra", None),
         "pyflink.datastream.connectors.dynamic_kafka": Reason("it has no counterpart", "use KafkaSource"),
@@ -75,11 +84,15 @@ _MODULES = _each(
         "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
         "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
         "pyflink.shell": Reason("there is no shell", "use Python's"),
-        "pyflink.table": Reason(
-            "the Table API and SQL are Spark's here",
-            "create a DataFrame with spark.sql(…), or spark.readStream.format('rate') for datagen, and pass it to "
-            "env.from_dataframe(df)",
-        ),
+        "pyflink.table.changelog_mode": _CHANGES,
+        "pyflink.table.compiled_plan pyflink.table.plan_reference": _PLAN,
+        "pyflink.table.data_view pyflink.table.functions": _AGGREGATE,
+        "pyflink.table.AggregateFunction pyflink.table.functions.AggregateFunction "
+        "pyflink.table.table_environment.AggregateFunction pyflink.table.udf.AggregateFunction": _AGGREGATE,
+        "pyflink.table.descriptors": Reason("Flink has replaced it", "use TableDescriptor"),
+        "pyflink.table.model_descriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
+        "pyflink.table.module": _MODULE,
+        "pyflink.table.resolved_expression pyflink.table.serializers pyflink.table.utils": _INTERNAL,
     }
 )
 
@@ -102,7 +115,6 @@ _NAMES = _each(
         "CachedDataStream": Reason("a stream does not outlive its job", "write it with sink_to(FileSink…) and read that"),
         "BulkFormat StreamingFileSink": _BULK,
         "CustomCheckpointStorage": _CHECKPOINT_STORAGE,
-        "ConfigOption ConfigOptions": _OPTIONS,
         "CustomStateBackend PredefinedOptions RocksDBNativeMetricOptions": _STATE_BACKEND,
         "FileCompactStrategy FileCompactor": Reason(
             "a file is final once its epoch is committed", "make larger files with a longer checkpoint interval"
@@ -120,9 +132,29 @@ _NAMES = _each(
         "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
             "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
         ),
-        "Instant": Reason(
-            "instants are timezone-aware datetimes", "use datetime.fromtimestamp(seconds, UTC); its type is Types.INSTANT()"
+        "Catalog CatalogBaseTable CatalogColumnStatistics CatalogDatabase CatalogDescriptor CatalogFunction CatalogModel "
+        "CatalogPartition CatalogPartitionSpec CatalogTableStatistics Column ComputedColumn Constraint HiveCatalog JdbcCatalog "
+        "MetadataColumn ObjectIdentifier ObjectPath PhysicalColumn Procedure UniqueConstraint WatermarkSpec": _CATALOG,
+        "CompiledPlan PlanReference": _PLAN,
+        "HiveModule Module ModuleEntry": _MODULE,
+        "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
+        "ChangelogMode": _CHANGES,
+        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable ListView MapView TableAggregateFunction TableFunction "
+        "udaf udtaf udtf": _AGGREGATE,
+        "AtomicType DayTimeIntervalType FractionalType IntegralType ListViewType MapViewType MultisetType NumericType RawType "
+        "Resolution UserDefinedType YearMonthIntervalType ZonedTimestampType": _NO_TYPE,
+        "descriptor json json_array json_array_agg json_object json_object_agg object_of temporal_overlaps": Reason(
+            "SQL has no such function here", "write one in Python: udf()"
         ),
+        "ACC ArrowSerializer BatchedSerializer DelegatingAsyncScalarFunction DelegatingPandasAggregateFunction "
+        "DelegatingScalarFunction DelegationTableFunction Deprecated Experimental ImperativeAggregateFunction Internal "
+        "OverWindowPartitioned OverWindowPartitionedOrdered OverWindowPartitionedOrderedPreceding "
+        "PandasAggregateFunctionWrapper PublicEvolving ResolvedExpression SessionWithGap SessionWithGapOnTime SlideWithSize "
+        "SlideWithSizeAndSlide SlideWithSizeAndSlideOnTime TumbleWithSize TumbleWithSizeOnTime "
+        "UserDefinedAggregateFunctionWrapper UserDefinedAsyncScalarFunctionWrapper UserDefinedFunction "
+        "UserDefinedFunctionWrapper UserDefinedScalarFunctionWrapper UserDefinedTableFunctionWrapper create_arrow_schema "
+        "create_url_class_loader from_arrow_type pickled_bytes_to_python_converter to_arrow_type to_expression_jarray "
+        "to_j_explain_detail_arr tz_convert_from_internal": _INTERNAL,
         "RestartStrategyConfiguration": Reason(
             "the restart strategy is set by an option",
             "set restart-strategy.type, or call env.set_restart_strategy(RestartStrategy…)",
@@ -137,7 +169,6 @@ _HOMES = _each(
         "JdbcConnectionOptions JdbcExecutionOptions JdbcSink": "pyflink.datastream.connectors.jdbc",
         "AvroParquetReaders AvroParquetWriters": "pyflink.datastream.formats.parquet",
         "PulsarSink PulsarSource StartCursor StopCursor": "pyflink.datastream.connectors.pulsar",
-        "StreamTableEnvironment": "pyflink.table",
     }
 )
 

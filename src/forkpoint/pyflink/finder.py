@@ -57,7 +57,7 @@ class _Loader(Loader):
         module.__doc__ = f"forkpoint under the names of {module.__name__}."
 
         def __getattr__(name: str) -> object:  # noqa: N807
-            if name in KNOWN:
+            if name in KNOWN and absent_module(f"{module.__name__}.{name}") is None:
                 return resolve(name)
             if name.startswith("__"):  # the import system and tools ask for these
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from forkpoint import (
     AvroRowSerializationSchema,
     ConfigError,
@@ -21,8 +23,9 @@ from forkpoint.connectors.files.builders import BulkWriterFactory
 from forkpoint.connectors.files.formats import CsvFormat, ParquetFormat
 from forkpoint.connectors.formats.avro import parse_schema
 from forkpoint.connectors.formats.csv_layout import CsvColumn, CsvLayout
-from forkpoint.pyflink.datatypes import digits_of, file_type
-from forkpoint.table.data_types import RowField
+from forkpoint.pyflink.datatypes import column_type, digits_in
+from forkpoint.relational.digits import Digits
+from forkpoint.relational.types import Field
 
 
 class CsvSchema:
@@ -66,7 +69,7 @@ class CsvSchemaBuilder:
     def add_array_column(self, name: str, separator: str = ";", element_type: DataType | None = None) -> Self:
         """A column of lists of strings, or of another plain type."""
         of = DataTypes.ARRAY(DataTypes.STRING() if element_type is None else element_type)
-        return self._add(CsvColumn(name, file_type(of), separator or None, digits_of(of)))
+        return self._add(CsvColumn(name, column_type(of.sql), separator or None, digits_in(of.sql)))
 
     def add_boolean_column(self, name: str) -> Self:
         """A column of ``true`` and ``false``."""
@@ -75,7 +78,7 @@ class CsvSchemaBuilder:
     def add_number_column(self, name: str, number_type: DataType | None = None) -> Self:
         """A column of numbers, by default ``DataTypes.BIGINT()``."""
         of = number_type or DataTypes.BIGINT()
-        return self._add(CsvColumn(name, file_type(of), None, digits_of(of)))
+        return self._add(CsvColumn(name, column_type(of.sql), None, digits_in(of.sql)))
 
     def add_string_column(self, name: str) -> Self:
         """A column of text."""
@@ -206,9 +209,9 @@ class ParquetBulkWriters:
     ) -> BulkWriterFactory:
         """Rows of ``DataTypes.ROW``. Times are in UTC; the only Hadoop option with an effect is ``parquet.compression``."""
         codec = (hadoop_config or Configuration()).get_string("parquet.compression", "SNAPPY").lower()
-        decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if digits_of(field.data_type)}
+        decimals = {field.name: _decimal_of(field) for field in _fields_of(row_type) if digits_in(field.type)}
         options = {"compression": "none" if codec == "uncompressed" else codec, "decimals": decimals}
-        return BulkWriterFactory("parquet", file_type(row_type), options)
+        return BulkWriterFactory("parquet", column_type(row_type.sql), options)
 
 
 class ParquetColumnarRowInputFormat(StreamFormat):
@@ -223,20 +226,19 @@ class ParquetColumnarRowInputFormat(StreamFormat):
         is_case_sensitive: bool = True,
     ) -> None:
         _fields_of(row_type)
-        super().__init__(ParquetFormat(is_case_sensitive), file_type(row_type))
+        super().__init__(ParquetFormat(is_case_sensitive), column_type(row_type.sql))
 
 
-def _fields_of(row_type: DataType) -> tuple[RowField, ...]:
-    if not isinstance(row_type, DataType) or not row_type.fields:
+def _fields_of(row_type: DataType) -> tuple[Field, ...]:
+    if not isinstance(row_type, DataType) or row_type.sql.name != "ROW" or not row_type.sql.fields:
         raise ConfigError(f"Parquet files have rows of DataTypes.ROW([DataTypes.FIELD(…), …]), not {row_type!r}")
-    return row_type.parts
+    return row_type.sql.fields
 
 
-def _decimal_of(field: RowField) -> tuple[int, int]:
-    digits = digits_of(field.data_type)
-    if field.data_type.name != "DECIMAL" or digits is None:
+def _decimal_of(field: Field) -> Digits:
+    if field.type.digits is msgspec.UNSET:
         raise ConfigError(f"ParquetBulkWriters: {field.name} has decimals inside of it; give them a separate column")
-    return digits
+    return field.type.digits
 
 
 class AvroSchema:

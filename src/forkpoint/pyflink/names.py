@@ -42,6 +42,21 @@ _FORMATS = """
     AvroBulkWriters AvroInputFormat AvroSchema CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder
     GenericRecordAvroTypeInfo ParquetBulkWriters ParquetColumnarRowInputFormat
 """
+_EXPRESSIONS = """
+    CURRENT_RANGE CURRENT_ROW UNBOUNDED_RANGE UNBOUNDED_ROW and_ array atan2 call call_sql coalesce col concat concat_ws
+    convert_tz current_database current_date current_time current_timestamp current_watermark date_format e from_unixtime
+    if_then_else json_string lag lead lit local_time local_timestamp log map_ map_from_arrays negative not_ null_of or_ pi
+    rand rand_integer range_ row row_interval source_watermark timestamp_diff to_date to_timestamp to_timestamp_ltz
+    unix_timestamp uuid with_all_columns with_columns without_columns
+"""
+_UNITS = """
+    JsonExistsOnError JsonOnNull JsonQueryOnEmptyOrError JsonQueryWrapper JsonType JsonValueOnEmptyOrError TimeIntervalUnit
+    TimePointUnit
+"""
+_COLUMN_TYPES = """
+    ArrayType BigIntType BinaryType BooleanType CharType DateType DecimalType DoubleType FloatType IntType
+    LocalZonedTimestampType MapType NullType SmallIntType TimeType TimestampType TinyIntType VarBinaryType VarCharType
+"""
 _STORAGES = "CheckpointStorage FileSystemCheckpointStorage JobManagerCheckpointStorage"
 
 # Module → its names, which are attributes of `forkpoint` except for the names in `_ELSEWHERE`. All modules provide all names:
@@ -55,6 +70,7 @@ MODULES: dict[str, Sequence[str]] = {
         "ExecutionConfig JobClient JobExecutionResult JobID JobStatus RestartStrategies Row RowKind SerializationSchema "
         "SimpleStringSchema Time TypeInformation TypeSerializer Types WatermarkStrategy",
         "pyflink.common.completable_future": "CompletableFuture",
+        "pyflink.common.config_options": "ConfigOption ConfigOptions",
         "pyflink.common.configuration": "Configuration",
         "pyflink.common.execution_config": "ExecutionConfig",
         "pyflink.common.job_client": "JobClient",
@@ -65,7 +81,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.common.serialization": "BulkWriterFactory ByteArraySchema DeserializationSchema Encoder RowFieldExtractorSchema "
         "SerializationSchema SimpleStringSchema",
         "pyflink.common.serializer": "TypeSerializer",
-        "pyflink.common.time": "Duration Time",
+        "pyflink.common.time": "Duration Instant Time",
         "pyflink.common.typeinfo": _TYPES,
         "pyflink.common.types": "Row RowKind",
         "pyflink.common.watermark_strategy": "TimestampAssigner WatermarkStrategy",
@@ -113,8 +129,29 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
-        "pyflink.table": "DataTypes",
-        "pyflink.table.types": "DataTypes",
+        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext "
+        "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect StatementSet "
+        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TablePipeline TableResult TableSchema "
+        "WindowGroupedTable",
+        "pyflink.table.catalog": "ResolvedSchema",
+        "pyflink.table.environment_settings": "EnvironmentSettings",
+        "pyflink.table.explain_detail": "ExplainDetail",
+        "pyflink.table.expression": f"{_UNITS} Expression",
+        "pyflink.table.expressions": _EXPRESSIONS,
+        "pyflink.table.result_kind": "ResultKind",
+        "pyflink.table.schema": "Schema",
+        "pyflink.table.sql_dialect": "SqlDialect",
+        "pyflink.table.statement_set": "StatementSet",
+        "pyflink.table.table": "GroupWindowedTable GroupedTable OverWindowedTable Table WindowGroupedTable",
+        "pyflink.table.table_config": "TableConfig",
+        "pyflink.table.table_descriptor": "FormatDescriptor TableDescriptor",
+        "pyflink.table.table_environment": "StreamTableEnvironment TableEnvironment",
+        "pyflink.table.table_pipeline": "TablePipeline",
+        "pyflink.table.table_result": "CloseableIterator TableResult",
+        "pyflink.table.table_schema": "TableSchema",
+        "pyflink.table.types": f"{_COLUMN_TYPES} DataType DataTypes Row RowField RowKind RowType",
+        "pyflink.table.udf": "FunctionContext ScalarFunction udf",
+        "pyflink.table.window": "GroupWindow Over OverWindow Session Slide Tumble",
         "pyflink.util": "",
     }.items()
 }
@@ -137,6 +174,8 @@ _ELSEWHERE: dict[str, str] = {
     "BasicTypeInfo": "forkpoint.pyflink.typeinfo:BasicTypeInfo",
     "BulkWriterFactory": "forkpoint.connectors.files.builders:BulkWriterFactory",
     "CompletableFuture": "concurrent.futures:Future",
+    "ConfigOption": "forkpoint.pyflink.options:ConfigOption",
+    "ConfigOptions": "forkpoint.pyflink.options:ConfigOptions",
     "DateTypeInfo": "forkpoint:Types.SQL_DATE",
     "DefaultRollingPolicy": "forkpoint:RollingPolicy",
     "DynamicEventTimeSessionWindows": "forkpoint:EventTimeSessionWindows",
@@ -176,6 +215,18 @@ _ELSEWHERE: dict[str, str] = {
     "TupleTypeInfo": "forkpoint.pyflink.typeinfo:TupleTypeInfo",
     "TypeSerializer": "forkpoint:WindowSerializer",
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
+    # tables
+    **{name: f"forkpoint.pyflink.datatypes:{name}" for name in f"{_COLUMN_TYPES} RowType".split()},
+    **{name: f"forkpoint.pyflink.tables:{name}" for name in ("Instant", "StreamTableEnvironment", "TableEnvironment")},
+    **{name: f"forkpoint.table.expression:{name}" for name in _UNITS.split()},
+    **{name: f"forkpoint.table.expressions:{name}" for name in _EXPRESSIONS.split()},
+    **{name: f"forkpoint.table.table:{name}" for name in ("GroupWindowedTable", "GroupedTable", "OverWindowedTable")},
+    **{name: f"forkpoint.table.window:{name}" for name in ("GroupWindow", "OverWindow")},
+    "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
+    "RowField": "forkpoint.table.data_types:RowField",
+    "SqlDialect": "forkpoint.table.settings:SqlDialect",
+    "TableSchema": "forkpoint:ResolvedSchema",
+    "WindowGroupedTable": "forkpoint.table.table:GroupedTable",
     # file formats
     **{name: f"forkpoint.pyflink.formats:{name}" for name in _FORMATS.split()},
     # type variables

@@ -30,10 +30,11 @@ from forkpoint.relational.plan import (
     RIGHT,
     Aggregate,
     AggregateCall,
+    Apply,
+    AsOf,
     Join,
     Order,
     Over,
-    OverCall,
     Plan,
     Scan,
     Select,
@@ -65,14 +66,14 @@ def merged(plan: Plan) -> Plan:
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
-        case Window():
+        case Window() | Apply():
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
-        case Join(left, right, kind, condition, keys):
-            return Join(merged(left), merged(right), kind, condition, keys)
-        case Over(below, partition, order, calls):
-            return Over(merged(below), partition, order, calls)
+        case Join(left, right):
+            return replace(plan, left=merged(left), right=merged(right))
+        case Over():
+            return replace(plan, input=merged(plan.input))
     below = merged(plan.input)
     if not isinstance(below, Select):
         return Select(below, plan.condition, plan.items)
@@ -117,13 +118,16 @@ def replaced(expression: Expression | None, by: Replacements) -> Expression | No
 def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
     """The canonical form, and its column for each column of the plan."""
     if isinstance(plan, Scan):
-        return Scan(plan.table, (), updating=plan.updating), {field.name: Column(field.name, field.type) for field in plan.fields}
+        scan = Scan(plan.table, (), updating=plan.updating, versions=plan.versions)
+        return scan, {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
     if isinstance(plan, Window):
         return _canonical_window(plan)
     if isinstance(plan, Unnest):
         return _canonical_unnest(plan)
+    if isinstance(plan, Apply):
+        return _canonical_apply(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -222,18 +226,29 @@ def _canonical_unnest(plan: Unnest) -> tuple[Plan, Replacements]:
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
 
 
+def _canonical_apply(plan: Apply) -> tuple[Plan, Replacements]:
+    """The columns of the calls have names that no column of a table or another node below has."""
+    below, columns = _condition_only(plan.input)
+    number = sum(isinstance(node, Apply) for node in nodes_of(below))
+    calls = {item.name: through(item.of, columns) for item in plan.calls}
+    names = {name: f"$result{number} {of}" for name, of in calls.items()}
+    found = Apply(below, tuple(sorted((Item(names[name], of) for name, of in calls.items()), key=lambda item: item.name)))
+    return found, {**columns, **{name: Column(names[name], of.type) for name, of in calls.items()}}
+
+
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
     below, columns = _condition_only(plan.input)
     partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
     order = tuple(Order(through(each.of, columns), each.descending, each.nulls_first) for each in plan.order)
     calls = {
-        plan.name_of(call): OverCall(call.function, tuple(through(a, columns) for a in call.arguments), call.type, call.frame)
-        for call in plan.calls
+        plan.name_of(call): replace(call, arguments=tuple(through(a, columns) for a in call.arguments)) for call in plan.calls
     }
     distinct = {str(call): call for call in calls.values()}
     keys = tuple(partition[text] for text in sorted(partition))
     found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    if plan.until:
+        found = replace(found, until=through(plan.until, columns))
     return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
 
 
@@ -249,7 +264,7 @@ def _canonical_union(plan: Union) -> Union:
 
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
     condition = all_of(conjuncts_of(replaced(call.condition, columns)))
-    return AggregateCall(call.function, replaced(call.argument, columns), condition, call.type, call.distinct)
+    return replace(call, argument=replaced(call.argument, columns), condition=condition)
 
 
 # -- joins -------------------------------------------------------------------------------------------------------------
@@ -264,8 +279,16 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     condition = replaced(plan.condition, before)
     keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
     found = Join(_where(left, left_condition), _where(right, right_condition), plan.kind, None, tuple(keys))
+    if plan.within:
+        times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
+        found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
+    if plan.as_of:
+        of = plan.as_of
+        versions = tuple(through(each, right_columns) for each in of.key)
+        found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns), versions))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
-    found = _with_condition(found, conjuncts_of(condition), pushed[plan.kind])
+    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not plan.as_of)
+    found = _with_condition(found, conjuncts_of(condition), sides)
     after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
     if plan.kind not in ("semi", "anti"):
         after |= {name: _padded(of, RIGHT, found.pads(RIGHT)) for name, of in _renamed(RIGHT, right_columns).items()}
@@ -302,15 +325,14 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
         sides, pair = _sides(conjunct), _key_pair(conjunct)
         if len(sides) == 1 and (side := min(sides)) in filters:
             filters[side] = (*filters[side], _moved(conjunct, side, ""))
-        elif pair is not None:
+        elif pair is not None and not (join.as_of and pair[1] not in join.as_of.key):
             keys.append(pair)
         else:
             rest.append(conjunct)
     left, right = (_where(plan, all_of(filters.get(side, ()))) for plan, side in ((join.left, LEFT), (join.right, RIGHT)))
     by_text = {f"{one} = {other}": (one, other) for one, other in keys}
-    return Join(
-        left, right, join.kind, all_of(conjuncts_of(all_of(tuple(rest)))), tuple(by_text[text] for text in sorted(by_text))
-    )
+    keys = [by_text[text] for text in sorted(by_text)]
+    return replace(join, left=left, right=right, condition=all_of(conjuncts_of(all_of(tuple(rest)))), keys=tuple(keys))
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:
@@ -359,8 +381,8 @@ def _where(plan: Plan, condition: Expression | None) -> Plan:
 
 def pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
     """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
-    if join.kind == "inner":
-        return _with_condition(join, conjuncts_of(condition), (LEFT, RIGHT)), None
+    if join.kind == "inner":  # a row that its key no longer has is no older version of it
+        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of else (LEFT, RIGHT)), None
     sides = {"left": (LEFT,), "semi": (LEFT,), "anti": (LEFT,), "right": (RIGHT,)}.get(join.kind, ())
     below = tuple(each for each in conjuncts_of(condition) if _sides(each) and _sides(each) <= set(sides))
     rest = tuple(each for each in conjuncts_of(condition) if each not in below)

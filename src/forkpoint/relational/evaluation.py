@@ -14,6 +14,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
 from forkpoint.relational.functions.decimals import decimal_to, rescaled
 from forkpoint.relational.functions.nested import part_type, with_parts
+from forkpoint.relational.functions.user import called, calls_in, is_user
 from forkpoint.relational.types import BOOLEAN
 
 
@@ -43,6 +44,8 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
         case Literal(type=of):
             return pa.scalar(expression.python_value, of.arrow_type)
         case Call(function):
+            if function in _GUARDING and columns.num_columns and any(calls_in(expression)):
+                return _GUARDING[function](expression, columns)
             try:
                 return _called(expression, columns)
             except JobFailed:
@@ -54,6 +57,8 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
 
 def _called(call: Call, columns: pa.RecordBatch) -> Datum:
     values = [_value(argument, columns) for argument in call.arguments]
+    if is_user(call.function):
+        return called(call, values, columns.num_rows)
     try:
         if call.function in ("CAST", "TRY_CAST"):
             return cast(values[0], call.type, failing_null=call.function == "TRY_CAST")
@@ -86,10 +91,12 @@ def _converted(value: Datum, to: pa.DataType) -> Datum:
 
 
 def _connected(call: Call, columns: pa.RecordBatch) -> pa.Array:
-    """AND or OR, whose operands are each evaluated for the rows that the others leave open, in an order that succeeds."""
+    """AND or OR, whose operands are each evaluated for the rows that the others leave open, in an order that succeeds; a user's
+    functions last."""
     decides, kernel = call.function == "OR", FUNCTIONS[call.function].kernel
     found = pa.repeat(pa.scalar(not decides), columns.num_rows)
-    pending, failure = operands_of(call.function, call.arguments), JobFailed(str(call))
+    pending = sorted(operands_of(call.function, call.arguments), key=lambda operand: any(calls_in(operand)))
+    failure = JobFailed(str(call))
     while pending:
         postponed = []
         for operand in pending:

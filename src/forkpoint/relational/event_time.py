@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from forkpoint.relational.expressions import Column, Expression
-from forkpoint.relational.plan import Aggregate, Plan, Scan, Select, Union, Unnest, Window, is_windowed, unwrapped, window_columns
+from forkpoint.relational.expressions import Call, Column, Expression
+from forkpoint.relational.plan import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Apply,
+    AsOf,
+    Join,
+    Over,
+    Plan,
+    Scan,
+    Select,
+    Union,
+    Unnest,
+    Window,
+    Within,
+    is_windowed,
+    unwrapped,
+    window_columns,
+)
+from forkpoint.relational.windows import Windows
 
 
 def rowtimes(plan: Plan) -> frozenset[str]:
-    """The columns that are event time. Projections, filters, UNION ALL and windows keep it."""
+    """The columns that are event time. Projections, filters, UNION ALL, windows and joins that it bounds keep it."""
     match plan:
         case Scan(rowtime=Column(name)):
             return frozenset({name})
@@ -15,8 +34,16 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
-        case Unnest(input=input):
+        case Unnest(input=input) | Apply(input=input) | Over(input=input, until=Column() | Call()):
             return rowtimes(input)
+        case Join(left=left, right=right, within=Within(windows=Windows())):
+            pairs = ((side, name) for side, each in ((LEFT, left), (RIGHT, right)) for name in rowtimes(each))
+            return frozenset(side + name for side, name in pairs if side + name in window_columns(plan))
+        case Join(as_of=AsOf(left=Column(name))):
+            return frozenset({LEFT + name})
+        case Join(kind=kind, within=within) if within:
+            sides = [(LEFT, within.left), *([] if kind in ("semi", "anti") else [(RIGHT, within.right)])]
+            return frozenset(side + time.name for side, time in sides if isinstance(time, Column))
         case Aggregate(keys=keys) if is_windowed(plan):
             times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}
             return frozenset(key.name for key in keys if isinstance(key.of, Column) and key.of.name in times)
@@ -61,4 +88,4 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             names = [each.schema[at].name for each in inputs]
             lost = next(i for i, each in enumerate(inputs) if names[i] not in rowtimes(each))
             return why_not_rowtime(inputs[lost], names[lost])
-    return "joins and OVER lose event time"
+    return "OVER loses event time, as do joins without bounds of both times: a.ts BETWEEN b.ts - INTERVAL '1' HOUR AND b.ts"

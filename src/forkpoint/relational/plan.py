@@ -10,19 +10,20 @@ import msgspec
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
 from forkpoint.relational.types import Field, Schema, SqlType
-from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows
+from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows, duration_us
 
 
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
     """The rows of a table of the catalogue. ``rowtime``: the event time of its rows, if it has a watermark. ``updating``: whether
-    rows are also removed, not only added. ``key``: the columns of which no two rows have the same values at a time, if it has a
-    key and is updating."""
+    rows are also removed, not only added. ``key``: the columns of its primary key. ``versions``: whether rows are read as they
+    come, where the later rows of a key replace earlier ones, and not as changes."""
 
     table: str
     fields: Schema
     rowtime: Expression | None = None
     updating: bool = False
     key: tuple[str, ...] = ()
+    versions: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -42,16 +43,21 @@ class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
 
 
 class AggregateCall(msgspec.Struct, frozen=True):
-    """An aggregate function over the rows of a group. ``argument`` is None for ``COUNT(*)``. ``condition``: FILTER."""
+    """An aggregate function over the rows of a group. ``argument`` is None for ``COUNT(*)``. ``condition``: FILTER.
+    ``accumulator``: the type of a user's function's, whose argument is the ROW of its arguments."""
 
     function: str
     argument: Expression | None
     condition: Expression | None
     type: SqlType
     distinct: bool = False
+    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
-        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{'*' if self.argument is None else self.argument})"
+        argument = "*" if self.argument is None else str(self.argument)
+        if self.accumulator is not msgspec.UNSET:
+            argument = argument.removeprefix("ROW(").removesuffix(")")
+        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
         return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 
@@ -131,6 +137,52 @@ def element_types(of: SqlType) -> tuple[SqlType, ...]:
     return tuple(each.type for each in of.element.fields) if of.element.name == "ROW" else (of.element,)
 
 
+class Apply(msgspec.Struct, frozen=True, tag_field="node", tag="apply"):
+    """The rows of the input, with a column for each call of a function that is not deterministic: so that each row has one
+    result of it. The input only adds rows."""
+
+    input: Plan
+    calls: tuple[Item, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *(Field(item.name, item.of.type) for item in self.calls))
+
+
+class Within(msgspec.Struct, frozen=True):
+    """Bounds of the event times of a join's two rows: left less right is at least ``lower_us`` and at most ``upper_us``. ``left``
+    and ``right`` are over the columns of the inputs. ``windows``: if both are the last moments of the rows' windows."""
+
+    left: Expression
+    right: Expression
+    lower_us: int
+    upper_us: int
+    windows: Windows | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def delay_ms(self) -> int:
+        """How much later than its earlier row a pair may appear."""
+        return -(-max(self.upper_us, -self.lower_us) // 1000)
+
+    def __str__(self) -> str:
+        if self.windows:
+            return f"in {self.windows}"
+        bounds = ", ".join(duration_us(each) for each in (self.lower_us, self.upper_us))
+        return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
+
+
+class AsOf(msgspec.Struct, frozen=True):
+    """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. ``key``:
+    of the right rows. All are over the columns of the inputs."""
+
+    left: Expression
+    right: Expression
+    key: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return f"as of {LEFT}{self.left} by {RIGHT}{self.right}"
+
+
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 LEFT, RIGHT = "left.", "right."
 PRESENT = "$present"
@@ -143,6 +195,8 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     ``left``, ``right`` and ``full``: also the rows of that side without a pair. ``semi`` and ``anti``: the left rows with or
     without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
+    ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
+    a condition, too. ``as_of``: of temporal joins, whose left rows have at most one pair.
     """
 
     left: Plan
@@ -150,6 +204,8 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     kind: JoinKind
     condition: Expression | None
     keys: tuple[tuple[Expression, Expression], ...] = ()
+    within: Within | msgspec.UnsetType = msgspec.UNSET
+    as_of: AsOf | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -159,6 +215,10 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     def pads(self, side: str) -> bool:
         """Whether the columns of a side are NULL in rows without a pair."""
         return self.kind in ("full", "right" if side == LEFT else "left")
+
+    def needs_pairless(self, side: str) -> bool:
+        """Whether the result depends on which rows of a side have no pair."""
+        return self.pads(RIGHT if side == LEFT else LEFT) or (side == LEFT and self.kind in ("semi", "anti"))
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -184,12 +244,13 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class OverCall(msgspec.Struct, frozen=True):
-    """A function of a row and of others of its partition. ``frame``: of an aggregate."""
+    """A function of a row and of others of its partition. ``frame``: of an aggregate. ``accumulator``: as of AggregateCall."""
 
     function: str
     arguments: tuple[Expression, ...]
     type: SqlType
     frame: Frame | None = None
+    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
         text = f"{self.function}({', '.join(map(str, self.arguments))})"
@@ -197,12 +258,15 @@ class OverCall(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
-    """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``."""
+    """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``.
+    ``until``: the last moment of the window of a partition's rows, if it has those of one; then only their final result is
+    emitted."""
 
     input: Plan
     partition: tuple[Expression, ...]
     order: tuple[Order, ...]
     calls: tuple[OverCall, ...]
+    until: Expression | msgspec.UnsetType = msgspec.UNSET
 
     def name_of(self, call: OverCall) -> str:
         """The name of a call's column."""
@@ -224,7 +288,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -247,13 +311,16 @@ def nodes_of(plan: Plan) -> Iterator[Plan]:
 
 def is_updating(plan: Plan) -> bool:
     """Whether rows of the result are also changed or deleted, not only added."""
-    return any(
-        isinstance(node, Over)
-        or (isinstance(node, Scan) and node.updating)
-        or (isinstance(node, Aggregate) and not is_windowed(node))
-        or (isinstance(node, Join) and node.kind not in ("inner", "semi"))
-        for node in nodes_of(plan)
-    )
+    match plan:
+        case Scan(updating=updating):
+            return updating
+        case Join(left=left, as_of=AsOf()):
+            return is_updating(left)
+        case Join(kind="left" | "right" | "full" | "anti", within=msgspec.UNSET) | Over(until=msgspec.UNSET):
+            return True
+        case Aggregate() if not is_windowed(plan):
+            return True
+    return any(map(is_updating, inputs_of(plan)))
 
 
 Key = frozenset[str]
@@ -262,12 +329,14 @@ Key = frozenset[str]
 def keys_of(plan: Plan) -> list[Key]:
     """Sets of columns of which no two rows have the same values at a time, as far as they are known."""
     match plan:
-        case Scan(key=key):
-            return [frozenset(key)] if key else []
+        case Scan(updating=updating, key=key):
+            return [frozenset(key)] if updating and key else []
         case Union() | Window() | Unnest():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]
+        case Apply(below):
+            return keys_of(below)
         case Join():
             return _keys_of_join(plan)
         case Over(below, partition, _, calls):
@@ -285,7 +354,7 @@ def keys_of(plan: Plan) -> list[Key]:
 def _keys_of_join(join: Join) -> list[Key]:
     """If the rows of a side have at most one pair each, its keys are keys of the result; else those of both sides together."""
     left = [frozenset(LEFT + name for name in key) for key in keys_of(join.left)]
-    if join.kind in ("semi", "anti"):
+    if join.kind in ("semi", "anti") or join.as_of:
         return left
     right = [frozenset(RIGHT + name for name in key) for key in keys_of(join.right)]
     equal = {name for part in conjuncts_of(join.condition) for name in _compared(part)}
@@ -316,8 +385,13 @@ def window_columns(plan: Plan) -> dict[str, WindowColumn]:
     match plan:
         case Window(windows=windows, names=names):
             return {name: WindowColumn(role, windows) for name, role in zip(names, ROLES, strict=True)}
-        case Select(input=input, items=()):  # a condition on all columns
+        case (
+            Select(input=input, items=()) | Apply(input=input) | Over(input=input, until=Column() | Call())
+        ):  # a condition on all columns
             return window_columns(input)
+        case Join(left=left, right=right, kind=kind, within=Within(windows=Windows())):
+            sides = [(LEFT, left), *([] if kind in ("semi", "anti") else [(RIGHT, right)])]
+            return {side + name: of for side, each in sides if not plan.pads(side) for name, of in window_columns(each).items()}
         case Select(input=input, items=items):
             return _kept(items, window_columns(input))
         case Aggregate(input=input, keys=keys) if is_windowed(plan):

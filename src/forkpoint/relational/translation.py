@@ -9,18 +9,22 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
-from forkpoint.relational.definitions.rows import RowsDefinition
+from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
+from forkpoint.relational.operators.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
+from forkpoint.relational.operators.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
+from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
     Aggregate,
+    Apply,
     Join,
     Over,
     Plan,
@@ -34,6 +38,7 @@ from forkpoint.relational.plan import (
     nodes_of,
 )
 from forkpoint.relational.types import Field, Schema, SqlType
+from forkpoint.runtime.operators.instances import KeyedSpec
 
 _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 """What COUNT(*) reads: rows have at least one column."""
@@ -43,7 +48,7 @@ _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 class Translator:
     """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids."""
 
-    source: Callable[[str], tuple[Edge, ...]]
+    source: Callable[[Scan], tuple[Edge, ...]]
     name: str
     _taken: set[str] = field(default_factory=set)
 
@@ -73,14 +78,19 @@ class Translator:
             return self._window(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Unnest):
             return self._unnest(below, condition, items, schema, weighted=weighted)
+        if isinstance(below, Apply):
+            return self._apply(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Aggregate):
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
             if not (weighted and is_windowed(below)):
                 return edges
             return selected(edges, (None, items_of(schema)), schema, weighted=True)
+        if isinstance(below, Join | Over) and is_final(below):
+            edges = (Edge(self._final_rows(below, View(condition, items), schema)),)
+            return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
         if isinstance(below, Join | Over):
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
-        upstream = self.source(below.table)
+        upstream = self.source(below)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted or below.updating)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
@@ -138,6 +148,21 @@ class Translator:
         rows = Edge(Transformation(spec, f"unnest {node.of}", upstream, row_type(fields, updating=updating)))
         return selected((rows,), (condition, items), schema, weighted=weighted or updating)
 
+    def _apply(
+        self, node: Apply, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter of rows with the results of calls, in a step of their own: it sees each row once."""
+        calls = {item.name for item in node.calls}
+        read = [item.of for item in (*items, *node.calls)] + ([] if condition is None else [condition])
+        used = {
+            column.name: Item(column.name, column) for each in read for column in columns_of(each) if column.name not in calls
+        }
+        below = tuple(used.values()) or (_ROW,)
+        fields = tuple(Field(item.name, item.of.type) for item in (*below, *node.calls))
+        kept = items_of(fields[: len(below)])
+        rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
+        return selected(rows, (condition, items), schema, weighted=weighted)
+
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":
             return self._sessions(aggregate, aggregate.input, view, schema)
@@ -161,7 +186,23 @@ class Translator:
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view)
-        names, edges = definition.key_names, []
+        updating = weighted or is_updating(node)
+        (name, role), of = _role_of_rows(definition), row_type(schema, updating=updating)
+        return Transformation(KeyedRowsSpec(definition, updating), name, self._sides(definition), of, uid=self._uid(role))
+
+    def _final_rows(self, node: Join | Over, view: View, schema: Schema) -> Transformation:
+        """A node whose rows are kept until event time has passed them."""
+        definition = RowsDefinition(node, view)
+        spec: KeyedSpec = WindowOverSpec(definition)
+        if isinstance(node, Join):
+            spec = TemporalJoinSpec(definition) if node.as_of else IntervalJoinSpec(definition)
+        name, role = _role_of_rows(definition)
+        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
+
+    def _sides(self, definition: RowsDefinition) -> tuple[Edge, ...]:
+        """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
+        names: tuple[str, ...] = definition.key_names
+        edges: list[Edge] = []
         for ordinal, side in enumerate(definition.sides):
             keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
             kept = items_of(definition.kept(side))
@@ -170,14 +211,7 @@ class Translator:
             key = key_by([item.name for item in keys], names, definition.key_types)
             upstream = self._select(definition.input(side), None, items, fields)
             edges += [replace(edge, partitioning=key, ordinal=ordinal) for edge in upstream]
-        updating = weighted or is_updating(node)
-        if isinstance(node, Join):
-            tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
-            name, role = f"{node.kind} join", "-".join(("join", *tables))
-        else:
-            name, role = f"over {', '.join(names)}", "-".join(("over", *names))
-        spec = KeyedRowsSpec(definition, updating)
-        return Transformation(spec, name, tuple(edges), row_type(schema, updating=updating), uid=self._uid(role))
+        return tuple(edges)
 
     def _uid(self, role: str) -> str:
         return free_name(f"{self.name}-{role}", self._taken)
@@ -189,6 +223,15 @@ def _role(definition: GroupDefinition) -> str:
     if definition.window_keys:
         return "-".join(("windows-by", *names)) if names else "windows"
     return "-".join(("group-by", *names)) if names else "aggregate"
+
+
+def _role_of_rows(definition: RowsDefinition) -> tuple[str, str]:
+    """The name of an operator that keeps rows, and what it does, for its uid."""
+    node, keys = definition.node, definition.key_names
+    if isinstance(node, Over):
+        return f"over {', '.join(keys)}", "-".join(("over", *keys))
+    tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
+    return f"{node.kind} join{' in event time' * is_final(node)}", "-".join(("join", *tables))
 
 
 def in_several_windows(plan: Plan) -> bool:

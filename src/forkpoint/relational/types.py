@@ -86,17 +86,17 @@ class SqlType(msgspec.Struct, frozen=True):
     @property
     def stream_type(self) -> TypeInformation:
         """The type of such values in a stream and in state."""
-        return optional(self.value_type) if self.nullable else self.value_type
+        found = self._values
+        return optional(found) if self.nullable else found
 
     @property
     def arrow_type(self) -> pa.DataType:
         if self.digits is not msgspec.UNSET and self.digits[0] > MOST:  # in which decimals are compared
             return pa.decimal256(*self.digits)
-        return self.value_type.arrow_type
+        return self._values.arrow_type
 
     @property
-    def value_type(self) -> TypeInformation:
-        """The stream's type, without None."""
+    def _values(self) -> TypeInformation:
         if self.digits is not msgspec.UNSET:
             return Types.DECIMAL(*self.digits)
         parts = [each.type.stream_type for each in self.fields]
@@ -217,7 +217,7 @@ def widens(given: SqlType, wanted: SqlType) -> bool:
     """Whether INSERT converts values of one type to another."""
     if given.name in NUMBERS and wanted.name in NUMBERS:
         return NUMBERS.index(given.name) <= NUMBERS.index(wanted.name)
-    if given.name == "NULL" or given.same_values(wanted):
+    if given.name == "NULL" or given.same_values(wanted) or {given.name, wanted.name} == {"TIMESTAMP", "TIMESTAMP_LTZ"}:
         return True
     same = given.is_nested and given.name == wanted.name and len(given.fields) == len(wanted.fields)
     return same and all(widens(one.type, other.type) for one, other in zip(given.fields, wanted.fields, strict=True))

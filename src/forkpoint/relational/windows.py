@@ -18,7 +18,7 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 class Windows(msgspec.Struct, frozen=True):
     """Windows of ``size_ms`` that begin ``offset_ms`` after 1970-01-01 and every ``step_ms`` before and after.
 
-    TUMBLE: the step is the size. HOP: the size is a multiple of the step. CUMULATE: each begins every ``size_ms``, and ends
+    TUMBLE: the step is the size. CUMULATE: each begins every ``size_ms``, and ends
     ``step_ms``, twice that, and so on up to ``size_ms`` later. SESSION: of rows that are at most ``size_ms``, the gap, apart.
     """
 
@@ -38,7 +38,7 @@ class Windows(msgspec.Struct, frozen=True):
     @property
     def per_row(self) -> int:
         """The largest number of windows that a time is in."""
-        return self.size_ms // self.step_ms
+        return -(-self.size_ms // self.step_ms)
 
 
 class WindowColumn(NamedTuple):
@@ -69,7 +69,16 @@ def assigned(windows: Windows, times_ms: Longs) -> Assigned:
         return Assigned(rows, begin[rows], begin[rows] + (nth + 1) * step, nth == windows.per_row - 1)
     rows, nth = np.repeat(numbers, windows.per_row), np.tile(np.arange(windows.per_row), len(times_ms))
     starts = (times_ms - (times_ms - offset) % step)[rows] - nth * step
-    return Assigned(rows, starts, starts + size, nth == 0)
+    found = Assigned(rows, starts, starts + size, nth == 0)
+    if size % step == 0:
+        return found
+    inside = starts + size > times_ms[rows]  # the first window of those may have ended
+    return Assigned(*(column[inside] for column in found))
+
+
+def duration_us(us: int) -> str:
+    """A duration in microseconds, which may be negative."""
+    return f"{'-' * (us < 0)}{duration(abs(us) // 1000)}" if us % 1000 == 0 else f"{us} us"
 
 
 def duration(ms: int) -> str:

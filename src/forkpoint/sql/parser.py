@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forkpoint.sql.alterations import AlterTable, AlterView, alteration
 from forkpoint.sql.catalog_statements import CatalogStatement, catalog_statement
 from forkpoint.sql.errors import SqlError, Text
+from forkpoint.sql.function_statements import FunctionStatement, function_statement
 from forkpoint.sql.statements import (
     TABLE_NAME,
     CreateTable,
@@ -36,6 +37,7 @@ Statement = (
     | Reset
     | Explain
     | CatalogStatement
+    | FunctionStatement
 )
 
 
@@ -74,7 +76,7 @@ def is_complete(text: str) -> bool:
 
 def _statement(source: Text, tokens: Tokens) -> Statement:
     at = tokens.offset
-    found = catalog_statement(source, tokens)
+    found = catalog_statement(source, tokens) or function_statement(source, tokens)
     if found is not None:
         return found
     if tokens.take("CREATE"):
@@ -88,7 +90,7 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
             return create_table(source, tokens)
         if tokens.take("VIEW"):
             return _create_view(source, tokens)
-        raise tokens.unexpected("TABLE, VIEW, DATABASE or CATALOG")
+        raise tokens.unexpected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG")
     if tokens.take("ALTER"):
         return alteration(source, tokens)
     if tokens.take("DROP"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.types import NESTED, SqlType, array_type, decimal_type, map_type, row_of
 from forkpoint.sql.errors import Text, did_you_mean
-from forkpoint.sql.tokens import Tokens
+from forkpoint.sql.tokens import Tokens, statements_of
 
 TYPES = {
     **{name: name for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BYTES", "DATE")},
@@ -13,6 +13,7 @@ TYPES = {
     "VARCHAR": "STRING",
     "CHAR": "STRING",
     "TEXT": "STRING",
+    "BINARY": "BYTES",
     "VARBINARY": "BYTES",
     "TIME": "TIME",
     "TIMESTAMP": "TIMESTAMP",
@@ -40,6 +41,19 @@ def column_type(source: Text, tokens: Tokens) -> SqlType:
         name = f"{name}_LTZ"
     tokens.take("WITHOUT", "TIME", "ZONE")
     return named_type(source, at, name, numbers)
+
+
+def type_of_text(text: str) -> SqlType:
+    """The type that a text is, such as ``ARRAY<INT> NOT NULL``. Raises SqlError."""
+    source = Text(text, "type")
+    tokens = next(statements_of(source), None)
+    if tokens is None:
+        raise source.error(0, "a type is missing")
+    found = column_type(source, tokens)
+    if tokens.take("NOT", "NULL"):
+        found = found.with_null(False)
+    tokens.finish()
+    return found
 
 
 def _nested_type(source: Text, tokens: Tokens, at: int, name: str) -> SqlType:

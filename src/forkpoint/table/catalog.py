@@ -8,12 +8,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.graph.transformations import Edge
+from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
 from forkpoint.table.connectors.registry import makes
+from forkpoint.table.function_catalog import FunctionCatalog
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading
@@ -43,8 +45,7 @@ def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
     watermark = None if table.reading is None else table.reading.watermark
     updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
-    key = table.primary_key if updating else ()
-    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, key)
+    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, table.primary_key)
     return scan if table.reading is None else Select(scan, None, table.reading.columns)
 
 
@@ -71,6 +72,7 @@ class Catalog:
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
     views: dict[str, View | ProgramView] = field(default_factory=dict)
+    functions: FunctionCatalog = field(default_factory=FunctionCatalog)
     unnamed: dict[str, CreateTable | StreamTable | ProgramView] = field(default_factory=dict)
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
@@ -107,6 +109,10 @@ class Catalog:
         name = next(name for number in count(1) if not self.has(name := f"{kind}_{number}"))
         self.unnamed[name] = make(name)
         return name
+
+    def functions_in(self, space: Space | None = None) -> Functions:
+        """The functions that a query may call which looks for names in ``space``."""
+        return self.functions.reachable(lambda name: self.path(name, space))
 
     def has(self, path: str) -> bool:
         return path in self._all or path in self.unnamed

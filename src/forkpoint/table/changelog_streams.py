@@ -14,7 +14,8 @@ from forkpoint.relational.changes import WEIGHT, row_type
 from forkpoint.relational.operators.changed_rows import ChangedRowsSpec
 from forkpoint.relational.types import Field
 from forkpoint.table.catalog import StreamTable
-from forkpoint.table.schema import Physical, Schema, reading_of, sql_type_of
+from forkpoint.table.data_types import sql_type_of
+from forkpoint.table.schema import Physical, Schema, reading_of
 from forkpoint.table.streams import stream_table, table_of
 from forkpoint.types import Row, RowKind, Types
 from forkpoint.types.information import Field as Member
@@ -69,7 +70,7 @@ def _declared(name: str, schema: Schema | None) -> tuple[Field, ...]:
             f"{name!r}: a stream of changes has Rows with a kind (Types.ANY()), and a Schema with the types of their columns: "
             "column(name, type); or it has a format's Changes"
         )
-    return tuple(Field(each.name, sql_type_of(each)) for each in found)
+    return tuple(Field(each.name, sql_type_of(each.type)) for each in found)
 
 
 @dataclass

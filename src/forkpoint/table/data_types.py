@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from forkpoint.errors import ConfigError, GraphError
-from forkpoint.relational.types import Field, SqlType, array_type, decimal_type, map_type, quoted, row_of
+from forkpoint.relational.digits import MOST
+from forkpoint.relational.types import Field, SqlType, array_type, decimal_type, map_type, quoted, row_of, sql_type
+from forkpoint.types import TypeInformation, type_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class _Names(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise GraphError(f"DataTypes.{name} is not supported; use another type, or BYTES")
+        raise GraphError(f"DataTypes.{name} is not supported; see the types in docs/sql.md")
 
 
 class DataTypes(metaclass=_Names):
@@ -183,6 +185,10 @@ class DataTypes(metaclass=_Names):
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:  # noqa: N802
         """A Decimal with ``precision`` digits, ``scale`` of them after the point."""
+        if not 1 <= precision <= MOST or not 0 <= scale <= precision:
+            raise ConfigError(
+                f"DataTypes.DECIMAL({precision}, {scale}) has 1 to {MOST} digits, of which at most all are after the point"
+            )
         return DataType("DECIMAL", nullable, (precision, scale))
 
     @staticmethod
@@ -235,3 +241,20 @@ class DataTypes(metaclass=_Names):
     def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:  # noqa: N802
         """A field of a ROW."""
         return RowField(name, data_type, description)
+
+
+def sql_type_of(given: Any) -> SqlType:
+    """The type for a DataType, a text such as ``"ROW<a INT>"``, a type of streams, or an annotation. Raises ConfigError."""
+    if isinstance(given, DataType):
+        return given.sql
+    if isinstance(given, SqlType):
+        return given
+    if isinstance(given, str):
+        from forkpoint.sql.types import type_of_text  # loads sqlglot
+
+        return type_of_text(given)
+    of = given if isinstance(given, TypeInformation) else type_of(given)
+    found = sql_type(of)
+    if found is None:
+        raise ConfigError(f"SQL has no type for {of}")
+    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import UTC, date, datetime, time
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from forkpoint.types import Row
 
 RowSchema = DataType | Sequence[str] | Sequence[DataType] | None
 
+_DIGITS = Context(prec=76, rounding=ROUND_HALF_UP)
 _TYPES: dict[type, DataType] = {
     bool: DataTypes.BOOLEAN(),
     int: DataTypes.BIGINT(),
@@ -44,9 +45,10 @@ def rows_of(elements: Iterable[Any], schema: RowSchema) -> tuple[list[tuple[Any,
     """The rows of elements, and their type. ``schema``: the type, or the names or types of the columns. Raises ConfigError."""
     found = [_evaluated(each._node) if isinstance(each, Expression) else each for each in elements]
     if isinstance(schema, DataType) and schema.name != "ROW":
-        return [(each,) for each in found], DataTypes.ROW([DataTypes.FIELD("value", schema)])
+        return rows_of([(each,) for each in found], DataTypes.ROW([DataTypes.FIELD("value", schema)]))
     if isinstance(schema, DataType):
-        return [_row(each, schema.names) for each in found], schema
+        types = schema.field_types()
+        return [tuple(map(_value, _row(each, schema.names), types)) for each in found], schema
     given = list(schema or ())
     names = [each for each in given if isinstance(each, str)]
     if given and not names:
@@ -60,7 +62,27 @@ def rows_of(elements: Iterable[Any], schema: RowSchema) -> tuple[list[tuple[Any,
     fields = [
         RowField(name, _common([_inferred(value) for value in column], name)) for name, column in zip(names, columns, strict=True)
     ]
-    return rows, DataTypes.ROW(fields)
+    return rows_of(rows, DataTypes.ROW(fields))
+
+
+def _value(value: Any, of: DataType) -> Any:
+    """A value as its type has it: PyFlink's programs also give bytearrays, arrays, and times of another kind."""
+    match value:
+        case bytearray():
+            return bytes(value)
+        case array():
+            return value.tolist()
+        case datetime() if value.tzinfo is None and of.name == "TIMESTAMP_LTZ":
+            return value.replace(tzinfo=UTC)
+        case datetime() if value.tzinfo is not None and of.name == "TIMESTAMP":
+            return value.astimezone(UTC).replace(tzinfo=None)
+        case Decimal() if of.name == "DECIMAL" and value.is_finite():
+            return value.quantize(Decimal(1).scaleb(-of.numbers[1]), context=_DIGITS)
+        case list() if of.name == "ARRAY":
+            return [_value(each, of.parts[0].data_type) for each in value]
+        case list() | tuple() | Row() if of.name == "ROW":
+            return Row.of(tuple(of.names), [_value(*each) for each in zip(value, of.field_types(), strict=True)])
+    return value
 
 
 def frame_rows(frame: Any, schema: RowSchema) -> tuple[list[Any], DataType]:
@@ -100,7 +122,7 @@ def _of_arrow(of: pa.DataType, name: str) -> DataType:
 def _names_of(element: Any) -> list[str]:
     if isinstance(element, dict):
         return sorted(element)
-    named = getattr(element, "_fields", None)
+    named = element.field_names if isinstance(element, Row) else getattr(element, "_fields", None)
     if named:
         return list(named)
     if isinstance(element, Row | tuple | list):

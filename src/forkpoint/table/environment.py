@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError, GraphError
-from forkpoint.graph.options import RuntimeExecutionMode
+from forkpoint.functions.sql import ScalarFunction
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
@@ -20,6 +20,7 @@ from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
 from forkpoint.table.data_types import fields_of
 from forkpoint.table.elements import RowSchema, frame_rows, rows_of
 from forkpoint.table.expression import Expression
+from forkpoint.table.functions import PythonFunction
 from forkpoint.table.pipelines import StatementSet, started
 from forkpoint.table.results import Change, TableResult
 from forkpoint.table.schema import Schema
@@ -36,13 +37,15 @@ Settings = EnvironmentSettings | Configuration
 class TableEnvironment:
     """Tables and views by name, and jobs over them. Created with ``create``."""
 
+    environment = StreamExecutionEnvironment
+
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._session = Session(env)
 
-    @staticmethod
-    def create(environment_settings: Settings | None = None) -> TableEnvironment:
+    @classmethod
+    def create(cls, environment_settings: Settings | None = None) -> Self:
         """A table environment with settings."""
-        return TableEnvironment(_configured(StreamExecutionEnvironment.get_execution_environment(), environment_settings))
+        return cls(_configured(cls.environment.get_execution_environment(), environment_settings))
 
     # -- SQL
 
@@ -62,6 +65,29 @@ class TableEnvironment:
         if isinstance(statements[0], Insert | CreateTableAs) and session.inserted:
             return started(session)
         return TableResult(answer=answers[0])
+
+    def create_temporary_function(self, path: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in a database; functions with type hints need no ``udf()``.
+
+        SQL's own functions of the same name precede it.
+        """
+        self._session.create_function(path, function, system=False)
+
+    def create_temporary_system_function(self, name: str, function: PythonFunction | ScalarFunction | Callable[..., Any]) -> None:
+        """Give a function made by ``udf()`` a name in SQL, in all databases. It precedes SQL's own of the same name."""
+        self._session.create_function(name, function, system=True)
+
+    def drop_temporary_function(self, path: str) -> bool:
+        """Forget a function of a database. Returns whether there was one."""
+        return self._session.drop_function(path, system=False) is None
+
+    def drop_temporary_system_function(self, name: str) -> bool:
+        """Forget a function of all databases. Returns whether there was one."""
+        return self._session.drop_function(name, system=True) is None
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The names of the functions of this program."""
+        return list(self._session.catalog.functions.names())
 
     def sql_query(self, query: str) -> Table:
         """The result of a query. SqlError if it is not valid."""
@@ -170,10 +196,6 @@ class TableEnvironment:
         """The names of the functions that SQL may call."""
         return self._listed("SHOW FUNCTIONS")
 
-    def list_user_defined_functions(self) -> list[str]:
-        """The names of the program's functions."""
-        return self._listed("SHOW USER FUNCTIONS")
-
     def get_current_catalog(self) -> str:
         """The catalogue in which names are looked up."""
         return self._session.catalog.current[0]
@@ -219,13 +241,13 @@ class TableEnvironment:
 class StreamTableEnvironment(TableEnvironment):
     """A table environment on a StreamExecutionEnvironment: streams are tables, and tables streams."""
 
-    @staticmethod
+    @classmethod
     def create(  # type: ignore[override]  # as in PyFlink
-        stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
-    ) -> StreamTableEnvironment:
+        cls, stream_execution_environment: StreamExecutionEnvironment | None = None, environment_settings: Settings | None = None
+    ) -> Self:
         """A table environment on a stream environment, by default a new one."""
-        env = stream_execution_environment or StreamExecutionEnvironment.get_execution_environment()
-        return StreamTableEnvironment(_configured(env, environment_settings))
+        env = stream_execution_environment or cls.environment.get_execution_environment()
+        return cls(_configured(env, environment_settings))
 
     def from_data_stream(self, data_stream: DataStream[Any], *fields_or_schema: Expression | Schema) -> Table:
         """A stream as a table of added rows, with the fields of its type as columns.
@@ -263,9 +285,6 @@ class StreamTableEnvironment(TableEnvironment):
 
 
 def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:
-    if isinstance(settings, Configuration):
-        env.configure(settings)
-    elif settings is not None:
-        env.set_runtime_mode(RuntimeExecutionMode.STREAMING if settings.is_streaming_mode() else RuntimeExecutionMode.BATCH)
-        env.configure(settings.get_configuration())
+    if settings is not None:
+        env.configure(settings if isinstance(settings, Configuration) else settings.get_configuration())
     return env

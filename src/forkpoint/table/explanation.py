@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 from forkpoint.relational.plan import (
     Aggregate,
+    Apply,
     Join,
     Over,
     Plan,
@@ -18,11 +20,26 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+from forkpoint.sql.statements import CreateTable
+
+
+class ExplainDetail(Enum):
+    """What Flink's ``explain`` adds to a plan. Here, plans always show their changes and state, and nothing else."""
+
+    ESTIMATED_COST = 0
+    CHANGELOG_MODE = 1
+    JSON_EXECUTION_PLAN = 2
+    PLAN_ADVICE = 3
 
 
 def explained(plan: Plan, depth: int = 0) -> str:
     """The plan, inputs below, with its changes and state."""
     return "\n".join(_lines(plan, depth))
+
+
+def insertion(table: CreateTable, plan: Plan) -> str:
+    """What an INSERT writes into a table."""
+    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
 
 
 def _lines(plan: Plan, depth: int) -> Iterator[str]:
@@ -44,16 +61,27 @@ def _described(node: Plan) -> str:
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
             kept = "until its window ends" if is_windowed(node) else "without limit"
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
-        case Join(_, _, kind, condition):
+        case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if node.as_of:
+                kept = (
+                    "keeps rows until event time has passed them, and of each key's versions those after it and the latest before"
+                )
+                return f"{kind.capitalize()} join {node.as_of}{on}; {kept}"
+            if within:
+                bound = "their windows" if within.windows else "these bounds"
+                return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
         case Over(_, partition, _, calls):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
-            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, without limit"
+            limit = f"until event time has passed {node.until}" if node.until else "without limit"
+            return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, {limit}"
         case Union():
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
+        case Apply(calls=applied):
+            return f"Apply {', '.join(item.name for item in applied)}"
         case Window(time=time, windows=windows, partition=partition):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
             return f"Window {windows} of {time}{by}"

@@ -96,6 +96,12 @@ def _reversed(text: str) -> Callable[[Expression, Any], Expression]:
     return lambda self, other: Expression(infix(node_of(other), text, self._node))
 
 
+def _sum(one: Node, other: Node) -> Expression:
+    """The sum of two expressions; as in Flink, of a text and another one both together."""
+    is_text = any(isinstance(each, Value) and isinstance(each.value, str) for each in (one, other))
+    return Expression(infix(one, "||" if is_text else "+", other))
+
+
 class Expression:
     """A column, a value, or what is computed from them. Made with ``col`` and ``lit``.
 
@@ -131,8 +137,14 @@ class Expression:
     __ne__ = _operator("<>")  # type: ignore[assignment]
     __lt__, __le__, __gt__, __ge__ = _operator("<"), _operator("<="), _operator(">"), _operator(">=")
     __and__, __or__, __rand__, __ror__ = _operator("AND"), _operator("OR"), _reversed("AND"), _reversed("OR")
-    __add__, __sub__, __mul__, __truediv__, __mod__ = map(_operator, "+-*/%")
-    __radd__, __rsub__, __rmul__, __rtruediv__, __rmod__ = map(_reversed, "+-*/%")
+    __sub__, __mul__, __truediv__, __mod__ = map(_operator, "-*/%")
+    __rsub__, __rmul__, __rtruediv__, __rmod__ = map(_reversed, "-*/%")
+
+    def __add__(self, other: Any) -> Expression:
+        return _sum(self._node, node_of(other))
+
+    def __radd__(self, other: Any) -> Expression:
+        return _sum(node_of(other), self._node)
 
     def __invert__(self) -> Expression:
         return self.is_not_true

@@ -26,9 +26,9 @@ def null_of(data_type: DataType) -> Expression:
     return lit(None, data_type)
 
 
-def call(f: str, *args: Any) -> Expression:
-    """A call of a function by its name in SQL."""
-    return Expression(called(f, *map(node_of, args)))
+def call(f: Any, *args: Any) -> Expression:
+    """A call of a function by its name in SQL, or of one made by ``udf()``."""
+    return Expression(called(f, *map(node_of, args))) if isinstance(f, str) else f(*args)
 
 
 def call_sql(sql_expression: str) -> Expression:

@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from forkpoint.api.environment import StreamExecutionEnvironment
-from forkpoint.api.launch import Launch
-from forkpoint.graph.options import RestartStrategy
-from forkpoint.graph.specs import SourceSpec
-from forkpoint.graph.transformations import Edge, topological_order
-from forkpoint.relational.plan import Plan
 from forkpoint.sql.alterations import AlterTable, AlterView
 from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import Text
+from forkpoint.sql.function_statements import CreateFunction, DropFunction
 from forkpoint.sql.parser import Statement, parse_with_text
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, create_table
-from forkpoint.table.results import TableResult, remaining
+from forkpoint.table.query_results import QueryResult, throwaway
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
-from forkpoint.types import Row
 
-_DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace)
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """The result of a query, which runs when it is read. ``ends``: whether its input does."""
-
-    columns: tuple[str, ...]
-    ends: bool
-    _session: Session
-    _plan: Plan
-
-    def changes(self) -> Generator[Row]:
-        """The changes of the result, as they come. Closing the iterator ends the query."""
-        env = self._session.env
-        with tempfile.TemporaryDirectory(prefix="forkpoint-query-", ignore_cleanup_errors=True) as directory:
-            env.set_state_root(directory)  # not the jobs' own, where the query would be one of them
-            yield from TableResult(self._plan.schema, self._session.stream(self._plan)).collect()
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The rows that remain once the input has ended."""
-        return remaining(self.changes())
+_FUNCTIONS = (CreateFunction, DropFunction)
+_DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace, *_FUNCTIONS)
 
 
 @dataclass(frozen=True)
@@ -120,20 +93,7 @@ class Interactive:
 
     def _result(self, query: Query) -> QueryResult:
         session = self._throwaway()
-        plan = session.plan(query)
-        edges = session.stream(plan).edges
-        return QueryResult(tuple(each.name for each in plan.schema), _ends(edges), self._throwaway(), plan)
+        return QueryResult.of(session, session.plan(query), self.engine)
 
     def _throwaway(self) -> Session:
-        """A session for one job, which is neither restarted nor seen by others."""
-        env = StreamExecutionEnvironment(self.session.env.options)
-        if env.options.engine is None:
-            env.configure({"execution.engine": self.engine})
-        env.set_restart_strategy(RestartStrategy.none())
-        env.launch = replace(Launch(), generated_uids=True, on_driver=lambda driver: lambda outcome: None)
-        return self.session.on(env)
-
-
-def _ends(edges: tuple[Edge, ...]) -> bool:
-    specs = [each.spec for each in topological_order([edge.upstream for edge in edges])]
-    return all(spec.source.bounded for spec in specs if isinstance(spec, SourceSpec))
+        return throwaway(self.session, self.engine)

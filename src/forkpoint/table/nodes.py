@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -105,6 +105,14 @@ class Fields:
 
 
 @dataclass(frozen=True)
+class FunctionCall:
+    """A call of a function that the program gives itself, not its name. ``function``: made by ``udf()``."""
+
+    function: Any
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class Relation:
     """A table of the program."""
 
@@ -112,9 +120,21 @@ class Relation:
 
 
 Node = (
-    Name | Value | Sql | Aggregate | WindowProperty | OverWindow | Interval | Distance | Named | ColumnRange | ColumnSet | Fields
+    Name
+    | Value
+    | Sql
+    | Aggregate
+    | WindowProperty
+    | OverWindow
+    | Interval
+    | Distance
+    | Named
+    | ColumnRange
+    | ColumnSet
+    | Fields
+    | FunctionCall
     | Relation
-)  # fmt: skip
+)
 
 ALL = Name("*")
 
@@ -134,7 +154,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Sql(parts):
             return tuple(part for part in parts if not isinstance(part, str))
-        case Aggregate(_, arguments):
+        case Aggregate(_, arguments) | FunctionCall(_, arguments):
             return arguments
         case WindowProperty(of) | OverWindow(of) | Named(of) | Fields(of):
             return (of,)
@@ -147,12 +167,13 @@ def children(node: Node) -> tuple[Node, ...]:
 @dataclass
 class Writer:
     """Writes expressions as SQL. ``windows``: the calls of windows in GROUP BY by alias, with the text of their arguments.
-    ``overs``: what follows OVER. ``named``: expressions of GROUP BY that have a name. ``tables``: the program's tables in the
-    text, by their names there."""
+    ``overs``: what follows OVER. ``named``: expressions of GROUP BY that have a name. ``name_of``: the name of a
+    function that the program gives itself. ``tables``: the program's tables in the text, by their names there."""
 
     windows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     overs: Mapping[str, str] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
+    name_of: Callable[[Any], str] = repr
     tables: dict[str, Any] = field(default_factory=dict)
 
     def text(self, node: Node) -> str:
@@ -185,6 +206,8 @@ class Writer:
                 return interval(count, unit)
             case Named(of, _):
                 return self.text(of)
+            case FunctionCall(function, arguments):
+                return f"{self.name_of(function)}({', '.join(map(self.text, arguments))})"
             case Relation(table):
                 name = f"table {len(self.tables)}"
                 self.tables[name] = table

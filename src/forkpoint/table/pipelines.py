@@ -9,7 +9,7 @@ from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Insert
-from forkpoint.table.explanation import explained
+from forkpoint.table.explanation import insertion
 from forkpoint.table.results import TableResult
 from forkpoint.table.session import Session
 from forkpoint.table.table_descriptor import TableDescriptor
@@ -44,8 +44,7 @@ class TablePipeline:
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
-        table, plan = self._session.plan_of_insert(self._statement, self._given)
-        return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+        return insertion(*self._session.plan_of_insert(self._statement, self._given))
 
 
 class StatementSet:
@@ -53,9 +52,11 @@ class StatementSet:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._plans: list[str] = []
 
     def add(self, table_pipeline: TablePipeline) -> StatementSet:
         """Add what ``Table.insert_into`` has made."""
+        self._plans.append(table_pipeline.explain())
         table_pipeline.add()
         return self
 
@@ -68,8 +69,13 @@ class StatementSet:
         for statement in parse(Text(stmt)):
             if not isinstance(statement, Insert):
                 raise GraphError("add_insert_sql() takes INSERT INTO; use execute_sql() for other statements")
+            self._plans.append(insertion(*self._session.plan_of_insert(statement)))
             self._session.insert(statement)
         return self
+
+    def explain(self, *extra_details: Any) -> str:
+        """The plans as text."""
+        return "\n\n".join(self._plans)
 
     def execute(self) -> TableResult:
         """Start the job."""

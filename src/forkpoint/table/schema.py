@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from forkpoint.errors import ConfigError
 from forkpoint.relational.expressions import Call, Expression, Item
 from forkpoint.relational.functions import castable
-from forkpoint.relational.types import Field, SqlType
+from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
-from forkpoint.sql.tokens import statements_of
-from forkpoint.sql.types import column_type
-from forkpoint.table.data_types import DataType
+from forkpoint.table.data_types import DataType, sql_type_of
 from forkpoint.table.expression import Expression as TableExpression
 from forkpoint.table.nodes import literal, quoted
 
@@ -175,22 +173,6 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def sql_type_of(column: Physical) -> SqlType:
-    """The type of a column. Raises SqlError."""
-    return column.type.sql if isinstance(column.type, DataType) else parsed_type(column.type)
-
-
-def parsed_type(text: str) -> SqlType:
-    """A type that is written as in DDL. Raises SqlError."""
-    source = Text(text, "Schema")
-    (tokens,) = statements_of(source)
-    found = column_type(source, tokens)
-    if tokens.take("NOT", "NULL"):
-        found = found.with_null(False)
-    tokens.finish()
-    return found
-
-
 def reading_of(schema: Schema, fields: tuple[Field, ...]) -> Reading:
     """The columns of a stream's table in queries: those that the schema declares, or if it declares none of the stream's fields,
     these and the computed ones. Raises ConfigError."""
@@ -229,7 +211,7 @@ def _column(declared: Declared, read: dict[str, Expression]) -> Item:
         raise ConfigError(f"the stream has no field {declared.name!r}; {did_you_mean(declared.name, read)}")
     of = read[declared.name]
     if isinstance(declared, Physical):
-        wanted = sql_type_of(declared)
+        wanted = sql_type_of(declared.type)
         if not of.type.same_values(wanted):
             if not castable(of.type, wanted):
                 raise ConfigError(f"field {declared.name!r} of the stream is {of.type.label}, the schema says {wanted.label}")

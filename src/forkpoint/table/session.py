@@ -16,8 +16,9 @@ from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import Plan, Select, is_updating, keys_of
+from forkpoint.relational.plan import Plan, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -49,6 +50,7 @@ class Session:
     idle_timeout_ms: int | None = None
     duplicates: bool = False
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
+    _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -56,7 +58,7 @@ class Session:
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=0, _sources={}, _names=set())
+        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set())
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
@@ -164,6 +166,16 @@ class Session:
             problem = f"there is no {statement.kind.lower()} {path!r}; {did_you_mean(path, known)}"
             raise source.error(statement.at, problem)
 
+    def create_function(self, name: str, function: Any, *, system: bool, if_not_exists: bool = False) -> None:
+        """Make a function of the program known by a name. Raises ConfigError."""
+        path = name if system else self.catalog.path(name)
+        self.catalog.functions.create(path, function, system=system, if_not_exists=if_not_exists)
+
+    def drop_function(self, name: str, *, system: bool) -> str | None:
+        """Forget a function; returns what is wrong with that, if anything."""
+        functions, path = self.catalog.functions, name if system else self.catalog.path(name)
+        return None if functions.drop(path, system=system) else functions.unknown(path, system=system)
+
     def set(self, key: str, value: str) -> None:
         """Change an option of the job, by Flink's keys. Raises ConfigError."""
         if key == "pipeline.name":
@@ -208,9 +220,11 @@ class Session:
             if path in within:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            return self._plan_of_view(path, view, within) if isinstance(view, View) else self.catalog.read(path)
+            if isinstance(view, View):
+                return self._plan_of_view(path, view, within)
+            return self.catalog.read(name if name in self.catalog.unnamed else path)
 
-        return bind_query(query, find, self.catalog.names)
+        return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
     def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
         statement = view.statement
@@ -236,15 +250,19 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(path)
+        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
         """The changes of a query's result."""
-        edges = Translator(self._source, free_name(name, self._names)).translate(plan)
+        edges = self._translated(plan, free_name(name, self._names))
         return DataStream(self.env, edges, edges[0].upstream.output_type)
+
+    def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
+        edges = Translator(self._source, name).translate(plan)
+        return with_functions(edges, self.catalog.functions.by_identity)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -264,7 +282,7 @@ class Session:
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
-        end = Translator(self._source, job_name).translate(plan)
+        end = self._translated(plan, job_name)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
@@ -283,7 +301,9 @@ class Session:
                 "and make them the primary key",
             )
 
-    def _source(self, name: str) -> tuple[Edge, ...]:
+    def _source(self, scan: Scan) -> tuple[Edge, ...]:
+        """The rows of a table: its changes, or all of its versions as they come."""
+        name = scan.table
         if name not in self._sources:
             table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
             assert not isinstance(table, ProgramView)
@@ -299,10 +319,16 @@ class Session:
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
+            self._versions[name] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
                 edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
             self._sources[name] = edges
-        return self._sources[name]
+        found = (self._versions if scan.versions else self._sources)[name]
+        if not found:
+            raise ConfigError(
+                f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
+            )
+        return found
 
 
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:

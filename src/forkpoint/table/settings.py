@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.configuration import Configuration
@@ -11,8 +12,6 @@ from forkpoint.errors import ConfigError
 
 if TYPE_CHECKING:
     from forkpoint.table.session import Session
-
-_TIME_ZONE = "table.local-time-zone"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,9 @@ class EnvironmentSettings:
         return self._streaming
 
     def get_configuration(self) -> Configuration:
-        """The options."""
-        return Configuration.from_dict(self._options)
+        """The options, with the mode."""
+        mode = "STREAMING" if self._streaming else "BATCH"
+        return Configuration.from_dict({**self._options, "execution.runtime-mode": mode})
 
     class Builder:
         """Builds settings. The methods return the builder."""
@@ -63,7 +63,9 @@ class EnvironmentSettings:
 
         def with_configuration(self, config: Configuration) -> EnvironmentSettings.Builder:
             """Options of the job."""
-            self._settings = replace(self._settings, _options={**self._settings._options, **config.values})
+            mode = str(config.values.get("execution.runtime-mode", "")).upper()
+            streaming = mode == "STREAMING" if mode else self._settings._streaming
+            self._settings = EnvironmentSettings(streaming, {**self._settings._options, **config.values})
             return self
 
         def build(self) -> EnvironmentSettings:
@@ -71,24 +73,39 @@ class EnvironmentSettings:
             return self._settings
 
 
+class SqlDialect(Enum):
+    """The dialects of SQL that Flink has. Here, there is DEFAULT only."""
+
+    DEFAULT = 0
+    HIVE = 1
+
+
 class TableConfig:
     """The options of a table environment's jobs, by Flink's keys."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | None = None) -> None:
         self._session = session
+        self._values: dict[str, str] = {} if session is None else session.settings
+
+    @staticmethod
+    def get_default() -> TableConfig:
+        """Options without an environment."""
+        return TableConfig()
 
     def set(self, key: str, value: str) -> TableConfig:
         """Set an option. Raises ConfigError."""
-        self._session.set(key, value)
+        if self._session is not None:
+            self._session.set(key, value)
+        self._values[key] = value
         return self
 
     def get(self, key: str, default_value: str | None) -> str | None:
         """The value of an option that was set."""
-        return self._session.settings.get(key, default_value)
+        return self._values.get(key, default_value)
 
     def get_configuration(self) -> Configuration:
         """The options that were set."""
-        return Configuration.from_dict(self._session.settings)
+        return Configuration.from_dict(self._values)
 
     def add_configuration(self, configuration: Configuration) -> None:
         """Set several options. Raises ConfigError."""
@@ -102,4 +119,13 @@ class TableConfig:
     def set_local_timezone(self, timezone_id: str) -> None:
         """Accepts UTC only. Raises ConfigError."""
         if timezone_id not in ("UTC", "Etc/UTC", "Z"):
-            raise ConfigError(f"{_TIME_ZONE}: times are read and printed in UTC, not in {timezone_id!r}")
+            raise ConfigError(f"table.local-time-zone: times are read and printed in UTC, not in {timezone_id!r}")
+
+    def get_sql_dialect(self) -> SqlDialect:
+        """DEFAULT."""
+        return SqlDialect.DEFAULT
+
+    def set_sql_dialect(self, sql_dialect: SqlDialect) -> None:
+        """Accepts DEFAULT only. Raises ConfigError."""
+        if sql_dialect is not SqlDialect.DEFAULT:
+            raise ConfigError(f"SQL has Flink's dialect here, not {sql_dialect.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forkpoint.errors import ConfigError
 from forkpoint.sql.alterations import AlterTable, AlterView
 from forkpoint.sql.catalog_statements import (
     CatalogStatement,
@@ -13,12 +14,14 @@ from forkpoint.sql.catalog_statements import (
     ShowCurrent,
     Use,
 )
-from forkpoint.sql.errors import Text, did_you_mean, public_value
+from forkpoint.sql.errors import SqlError, Text, did_you_mean, public_value
+from forkpoint.sql.function_statements import CreateFunction, DropFunction
 from forkpoint.sql.parser import Statement
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
 from forkpoint.table.catalog import View
-from forkpoint.table.explanation import explained
+from forkpoint.table.explanation import explained, insertion
+from forkpoint.table.function_catalog import imported
 from forkpoint.table.session import Session
 
 
@@ -40,6 +43,12 @@ def execute(session: Session, statement: Statement, source: Text) -> Answer | No
             session.drop(statement, source)
         case Insert():
             session.insert(statement)
+        case CreateFunction():
+            _create_function(session, statement, source)
+        case DropFunction(name=name, system=system):
+            problem = session.drop_function(name, system=system)
+            if problem is not None and not statement.if_exists:
+                raise source.error(statement.at, problem)
         case Set(key=key, value=value, at=at):
             return _set(session, key, value, source, at)
         case Reset(key=key):
@@ -51,6 +60,17 @@ def execute(session: Session, statement: Statement, source: Text) -> Answer | No
         case _:
             return _in_catalog(session, statement, source)
     return None
+
+
+def _create_function(session: Session, statement: CreateFunction, source: Text) -> None:
+    try:
+        function = imported(statement.of)
+    except ConfigError as error:
+        raise source.error(statement.of_at, str(error)) from error
+    try:
+        session.create_function(statement.name, function, system=statement.system, if_not_exists=statement.if_not_exists)
+    except ConfigError as error:
+        raise error if isinstance(error, SqlError) else source.error(statement.at, str(error)) from error
 
 
 def _set(session: Session, key: str | None, value: str | None, source: Text, at: int) -> Answer | None:
@@ -67,8 +87,7 @@ def _set(session: Session, key: str | None, value: str | None, source: Text, at:
 def _explained(session: Session, of: Query | Insert) -> str:
     if isinstance(of, Query):
         return explained(session.plan(of))
-    table, plan = session.plan_of_insert(of)
-    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+    return insertion(*session.plan_of_insert(of))
 
 
 def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> Answer | None:
@@ -102,11 +121,11 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
         case "CATALOGS":
             return names("catalog", sorted(catalog.databases), statement)
         case "USER FUNCTIONS":
-            return names("function", [])
+            return names("function", catalog.functions.names(), statement)
         case "FUNCTIONS":
             from forkpoint.sql.binding.expressions import function_names  # loads sqlglot's expressions
 
-            return names("function", function_names(), statement)
+            return names("function", sorted({*function_names(), *catalog.functions.names()}), statement)
         case "COLUMNS":
             found = session.described(statement.of or "", statement.at, source)
             return columns(found, title="field name", statement=statement)

@@ -14,7 +14,7 @@ from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.types import STRING, Field, SqlType, decimal_type, sql_type
 from forkpoint.table.catalog import StreamTable
 from forkpoint.table.schema import Schema, reading_of
-from forkpoint.types import TypeInformation
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
 
 _ANY_DECIMAL = decimal_type((38, 18))
@@ -22,10 +22,17 @@ _ANY_DECIMAL = decimal_type((38, 18))
 
 
 def stream_table(name: str, stream: DataStream[Any], schema: Schema | None = None) -> StreamTable:
-    """A stream as a table, with the fields of its type as columns. Raises ConfigError."""
+    """A stream as a table, with the fields of its type as columns; of single values, ``f0``. Raises ConfigError."""
+    of = stream.get_type()
+    if of is not None and not of.fields and sql_type(of) is not None:
+        stream = stream.map(_boxed, output_type=Types.ROW_NAMED(["f0"], [of]))
     edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
     fields, edges = table_of(name, stream.get_type(), edges)
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields))
+
+
+def _boxed(value: Any) -> tuple[Any]:
+    return (value,)
 
 
 def table_of(

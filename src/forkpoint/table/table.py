@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forkpoint import markup
 from forkpoint.errors import ConfigError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
+from forkpoint.table.answers import cell
 from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import Name, Named, Node, Value, WindowProperty, Writer, expanded, named, quoted
 from forkpoint.table.pipelines import TablePipeline
+from forkpoint.table.query_results import QueryResult
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import TableResult, remaining
 from forkpoint.table.session import Session
@@ -23,6 +26,8 @@ from forkpoint.table.table_descriptor import TableDescriptor
 from forkpoint.table.window import GroupWindow, OverWindow
 from forkpoint.types import Row
 
+_SHOWN = 20
+"""The rows that a notebook shows."""
 SOURCE = "Table API"
 """The name of such text in messages."""
 
@@ -62,11 +67,14 @@ class Table:
         given = {name: table._plan for name, table in (*tables.items(), *(writer.tables.items() if writer else ()))}
         return Table(self._session, self._session.plan(Query(Text(text, SOURCE), 0, len(text)), given))
 
+    def _writer(self, **known: Any) -> Writer:
+        return Writer(name_of=self._session.catalog.functions.name_of, **known)
+
     # -- columns
 
     def select(self, *fields: Expression) -> Table:
         """The values of expressions for each row; with aggregates one row."""
-        writer = Writer()
+        writer = self._writer()
         return self._bound(f"SELECT {_selected(fields, self._types, writer)} FROM `table`", writer, table=self)
 
     def add_columns(self, *fields: Expression) -> Table:
@@ -120,7 +128,7 @@ class Table:
 
     def where(self, predicate: Expression) -> Table:
         """The rows for which a condition is true."""
-        writer = Writer()
+        writer = self._writer()
         return self._bound(f"SELECT * FROM `table` WHERE {writer.text(node_of(predicate))}", writer, table=self)
 
     filter = where
@@ -151,7 +159,7 @@ class Table:
 
     def fetch(self, fetch: int) -> Table:
         """The first rows of the order."""
-        writer = Writer()
+        writer = self._writer()
         order = f" ORDER BY {', '.join(map(writer.text, self._order))}" if self._order else ""
         text = f"SELECT * FROM `table`{order} LIMIT {int(fetch)} OFFSET {self._skipped}"
         return self._bound(text, writer, table=Table(self._session, self._rows))
@@ -182,7 +190,7 @@ class Table:
         both = [name for name in self._types if name in right._types]
         if both:
             raise ConfigError(f"both tables of the join have a column {both[0]!r}; rename one with rename_columns() or alias()")
-        writer = Writer()
+        writer = self._writer()
         on = "TRUE" if condition is None else writer.text(node_of(condition))
         return self._bound(f"SELECT * FROM `left` {kind} `right` ON {on}", writer, left=self, right=right)
 
@@ -235,6 +243,15 @@ class Table:
         rows = [Row.of(of.names, values) for values in remaining(self.execute().collect())]
         return pa.Table.from_arrays(of.to_columns(rows), schema=of.arrow_schema).to_pandas()
 
+    def _repr_html_(self) -> str | None:
+        """The first rows, in a notebook, if the input ends."""
+        found = QueryResult.of(self._session, self._plan)
+        if not found.ends:
+            return None
+        rows = found.rows()
+        more = f"{len(rows)} rows" if len(rows) <= _SHOWN else f"the first {_SHOWN} of {len(rows)} rows"
+        return markup.page(more, markup.table(found.columns, [list(map(cell, row)) for row in rows[:_SHOWN]]))
+
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
         return explained(self._plan)
@@ -277,7 +294,7 @@ class GroupedTable:
         """One row for each group: keys, aggregates, and the start and end of its window."""
         windows = {name: (window.function, window.arguments()) for name, window in self._windows.items()}
         keys = {key.names[0]: key.of for key in self._keys if isinstance(key, Named)}
-        writer = Writer(windows, named=keys)
+        writer = self._table._writer(windows=windows, named=keys)
         group = f" GROUP BY {', '.join(map(writer.text, self._keys))}" if self._keys else ""
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`{group}"
         return self._table._bound(text, writer, table=self._table)
@@ -305,7 +322,8 @@ class OverWindowedTable:
 
     def select(self, *fields: Expression) -> Table:
         """Expressions of each row, with aggregates over its windows: ``col("v").sum.over(col("w"))``."""
-        writer = Writer(overs={window.name: window.text(Writer()) for window in self._windows})
+        overs = {window.name: window.text(self._table._writer()) for window in self._windows}
+        writer = self._table._writer(overs=overs)
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`"
         return self._table._bound(text, writer, table=self._table)
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +22,14 @@ from avro.io import DatumWriter
 
 import forkpoint as fp
 import forkpoint.pyflink
-from forkpoint import DataTypes
 from forkpoint.api.streams.outputs import SinkMixin
 from forkpoint.functions import TimestampAssigner
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import AvroSchema
+from forkpoint.pyflink.tables import StreamTableEnvironment
+from forkpoint.relational.changes import row_type
+from forkpoint.table.connectors.printing import line_of, short_floats
+from forkpoint.table.connectors.registry import CONNECTORS, Connector
 from forkpoint.types import TypeInformation
 
 
@@ -230,6 +234,10 @@ class PyFlinkTestCase(unittest.TestCase):
     def tearDownClass(cls) -> None:
         shutil.rmtree(cls.tempdir, ignore_errors=True)
 
+    @classmethod
+    def assert_equals(cls, actual: list[Any], expected: list[Any]) -> None:
+        assert sorted(actual) == sorted(expected), (actual, expected)
+
 
 class PyFlinkStreamingTestCase(PyFlinkTestCase):
     mode = fp.RuntimeExecutionMode.STREAMING
@@ -247,10 +255,68 @@ class PyFlinkUTTestCase(PyFlinkTestCase):
         self.env = StreamExecutionEnvironment.get_execution_environment()
         self.env.set_parallelism(2)
         self.env.set_runtime_mode(fp.RuntimeExecutionMode.STREAMING)
+        self.t_env = StreamTableEnvironment.create(self.env)
 
 
 class PyFlinkBatchTestCase(PyFlinkStreamingTestCase):
     mode = fp.RuntimeExecutionMode.BATCH
+
+
+def exec_insert_table(table: fp.Table, path: str) -> Any:
+    return table.execute_insert(path).get_job_client().get_job_execution_result().result()
+
+
+SINKS: list[tuple[TestSink, Any]] = []
+
+
+def table_sink(table: Any) -> TestSink:
+    """The sink of a table of PyFlink's tests."""
+    sink = TestSink()
+    SINKS.append((sink, row_type(table.schema)))
+    return sink
+
+
+def results(*_: Any) -> list[str]:
+    """What remains of the rows of the tables that jobs have written, as Java's text."""
+    found = []
+    for sink, of in SINKS:
+        rows: Counter[str] = Counter()
+        for row in sink.take():
+            *values, weight = row if len(row) > len(of.names) else (*row, 1)
+            rows[line_of(short_floats(values, of), weighted=False)] += weight
+        found += list(rows.elements())
+    SINKS.clear()
+    return found
+
+
+def table_case(base: type[PyFlinkTestCase]) -> type[PyFlinkTestCase]:
+    class Case(base):  # type: ignore[misc, valid-type]
+        """With a table environment."""
+
+        @classmethod
+        def setUpClass(cls) -> None:
+            super().setUpClass()
+            cls.t_env = StreamTableEnvironment.create(cls.env)
+
+    return Case
+
+
+PyFlinkStreamTableTestCase = table_case(PyFlinkStreamingTestCase)
+PyFlinkBatchTableTestCase = table_case(PyFlinkBatchTestCase)
+
+
+INTERNALS_OF_TYPES = (
+    "_infer_schema_from_data",
+    "_create_converter",
+    "_array_signed_int_typecode_ctype_mappings",
+    "_array_unsigned_int_typecode_ctype_mappings",
+    "_array_type_mappings",
+    "_merge_type",
+    "_create_type_verifier",
+    "_from_java_data_type",
+    "_to_java_data_type",
+    "_infer_type",
+)
 
 
 def module(name: str, **names: Any) -> ModuleType:
@@ -264,14 +330,15 @@ def install() -> None:
     import pyflink.common
     import pyflink.common.typeinfo
     import pyflink.common.watermark_strategy
+    import pyflink.table.types
 
     pyflink.common.typeinfo._from_java_type = None
+    pyflink.table.types.UserDefinedType = object
+    vars(pyflink.table.types).update(dict.fromkeys(INTERNALS_OF_TYPES))
     pyflink.common.Configuration = Configuration
     pyflink.common.WatermarkStrategy = pyflink.common.watermark_strategy.WatermarkStrategy = WatermarkStrategy
-    for name in ("java_gateway", "find_flink_home", "table", "table.types", "table.udf", "pyflink_gateway_server"):
+    for name in ("java_gateway", "find_flink_home", "pyflink_gateway_server"):
         module(f"pyflink.{name}").__getattr__ = lambda name: Jvm
-    for name in ("table", "table.types"):
-        sys.modules[f"pyflink.{name}"].DataTypes = DataTypes
     module("pyflink.util.java_utils", get_j_env_configuration=JavaConfiguration).__getattr__ = lambda name: Jvm
     module("pyflink.datastream.tests")
     module(
@@ -279,11 +346,17 @@ def install() -> None:
         DataStreamTestSinkFunction=TestSink,
         SecondColumnTimestampAssigner=SecondColumnTimestampAssigner,
     )
-    module("pyflink.testing")
+    source_sink_utils = module("pyflink.testing.source_sink_utils", results=results, retract_results=results)
+    module("pyflink.testing", source_sink_utils=source_sink_utils)
+    module("pyflink.table.tests")
+    CONNECTORS["test-sink"] = CONNECTORS["COLLECTION"] = Connector(None, lambda options: table_sink(options.table), "all")
     module(
         "pyflink.testing.test_case_utils",
         PythonAPICompletenessTestCase=object,
-        exec_insert_table=None,
+        exec_insert_table=exec_insert_table,
+        _load_specific_flink_module_jars=None,
+        PyFlinkStreamTableTestCase=PyFlinkStreamTableTestCase,
+        PyFlinkBatchTableTestCase=PyFlinkBatchTableTestCase,
         PyFlinkTestCase=PyFlinkTestCase,
         PyFlinkUTTestCase=PyFlinkUTTestCase,
         PyFlinkStreamingTestCase=PyFlinkStreamingTestCase,

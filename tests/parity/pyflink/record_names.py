@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 NAMES = Path(__file__).parent / "names.json"
-PACKAGES = ("common", "datastream", "metrics", "util")
+PACKAGES = ("common", "datastream", "metrics", "table", "util")
 
 
 def public_names(source: str) -> set[str]:

@@ -30,16 +30,17 @@ def test_an_example_with_kafka_prints_and_writes_what_flink_does(example, kafka)
 
 
 @pytest.mark.parametrize("example", flink_examples.REFUSED)
-def test_only_what_needs_elasticsearch_pulsar_or_tables_is_refused(example):
-    assert any(name in f"{example} {flink_examples.REFUSED[example]}" for name in ("elasticsearch", "pulsar", "table"))
+def test_only_what_needs_elasticsearch_pulsar_or_functions_is_refused(example):
+    assert any(name in f"{example} {flink_examples.REFUSED[example]}" for name in ("elasticsearch", "pulsar", "udf"))
     found, why = flink_examples.on_forkpoint(example, "local", pytest.fail)
     assert found == "refused", why
 
 
 def test_no_example_is_left_out():
     place = flink_examples.directory()
-    examples = {str(file.relative_to(place).with_suffix("")) for file in place.rglob("*.py") if file.name != "__init__.py"}
-    assert examples == set(flink_examples.EXAMPLES)
+    files = [file for folder in ("datastream", "table") for file in (place / folder).rglob("*.py") if file.name != "__init__.py"]
+    examples = {str(file.relative_to(place).with_suffix("")).removeprefix("datastream/") for file in files}
+    assert examples == {*flink_examples.EXAMPLES, *flink_examples.LEFT_OUT}
 
 
 @pytest.mark.slow  # other tests run PyFlink programs, and commands of forkpoint, on Spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ def sql_(detached: bool, file: str | None, statements: tuple[str, ...], **option
     if file is not None and not statements:
         start(request_of(file, (), options), detached)
         return
+    _find_modules_in(os.getcwd() if file is None else os.path.dirname(os.path.realpath(file)))
     interactive = _interactive(file, options["engine"])
     if statements or not sys.stdin.isatty():
         _execute(interactive, ";\n".join(statements or [sys.stdin.read()]), detached, options)
@@ -46,6 +48,12 @@ def sql_(detached: bool, file: str | None, statements: tuple[str, ...], **option
     from forkpoint.cli.shell import run_shell
 
     run_shell(interactive, options)
+
+
+def _find_modules_in(directory: str) -> None:
+    """Let functions be in modules beside the file, or in the current directory, also for jobs that are started."""
+    sys.path.insert(1, directory)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (directory, os.environ.get("PYTHONPATH"))))
 
 
 def _interactive(file: str | None, engine: str | None) -> Interactive:

@@ -72,6 +72,7 @@ def _program_operator(operator: Operator) -> ProgramOperator:
         {state.name: state.value_type for state in spec.states() if state.value_type is not None},
         None if key is None or key.key_type is None else key.key_type.describe(),
         operator.migrations,
+        spec.functions,
     )
 
 

@@ -7,12 +7,14 @@ group besides (``operators.multisets``).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,15 +24,17 @@ from msgspec.structs import replace
 from forkpoint.errors import JobFailed
 from forkpoint.relational.aggregation import moments, ordered
 from forkpoint.relational.aggregation.sums import with_added
+from forkpoint.relational.aggregation.user import Aggregator
 from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
+from forkpoint.relational.functions.user import known_function, without_versions
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
 from forkpoint.relational.types import BIGINT, DOUBLE, STRING, SqlType, decimal_type, digits_of
 
-Kind = Literal["count", "sum", "min", "max", "first", "last", "list"]
+Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "user", "merge"]
 Longs = npt.NDArray[np.int64]
 _NEVER_NULL = BIGINT.with_null(False)
 
@@ -86,13 +90,15 @@ AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
 @dataclass(frozen=True)
 class Accumulator:
     """A column of the state. ``input``: the expression that it accumulates; None for the number of rows. ``values``: the name of
-    the values of each group that it needs: those that a group gains or loses are then what it accumulates."""
+    the values of each group that it needs: those that a group gains or loses are then what it accumulates. ``function``: the
+    user's, by identity; its input is the ROW of its arguments."""
 
     name: str
     kind: Kind
     input: Expression | None
     type: SqlType
     values: str | None = None
+    function: str = ""
 
     @property
     def column(self) -> str:
@@ -118,15 +124,18 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
         assert call.argument is not None
         kind: Kind = "min" if call.function == "MIN" else "max"
         return [_accumulator(kind, call, call.argument.type.with_null(), with_values=updating)]
+    if call.accumulator is not msgspec.UNSET:
+        found = _accumulator("user", call, call.accumulator)
+        return [dataclasses.replace(found, name=_readable(str(call)), function=call.function)]
     if call.function in ordered.FUNCTIONS:
         return [_accumulator(ordered.FUNCTIONS[call.function], call, call.type)]
-    found = [_count(call)]
+    counted = [_count(call)]
     if call.function in ("SUM", "AVG", *moments.FUNCTIONS):
-        found.append(_sum_of(call))
+        counted.append(_sum_of(call))
     if call.function in moments.FUNCTIONS:
         assert call.argument is not None
-        found.append(_sum_of(replace(call, argument=moments.square(call.argument))))
-    return found
+        counted.append(_sum_of(replace(call, argument=moments.square(call.argument))))
+    return counted
 
 
 def _sum_of(call: AggregateCall) -> Accumulator:
@@ -172,9 +181,22 @@ def separator_of(call: AggregateCall) -> str:
 
 def readable_name(expression: Expression) -> str:
     """A name for a column of state: the column's own name, or words of the expression with a digest of its text."""
-    text = str(expression).removeprefix("by ").removeprefix("$")  # the key of a subquery, or a window's column
+    return _name_of(expression, str(expression))
+
+
+def key_label(expression: Expression) -> str:
+    """As ``readable_name``, of a key: it and the operator's uid stay when a user's function in it has another version."""
+    return _name_of(expression, without_versions(str(expression)))
+
+
+def _name_of(expression: Expression, text: str) -> str:
+    text = text.removeprefix("by ").removeprefix("$")  # the key of a subquery, or a window's column
     if isinstance(expression, Column) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         return text
+    return _readable(text)
+
+
+def _readable(text: str) -> str:
     words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40]
     return f"{words}_{blake2b(text.encode(), digest_size=3).hexdigest()}"
 
@@ -194,6 +216,14 @@ def accumulated(
     if accumulator.kind in ("min", "max"):
         assert values is not None
         return _extreme(accumulator.kind, values, starts, saved)
+    if accumulator.kind in ("user", "merge"):
+        assert values is not None
+        assert accumulator.input is not None
+        function: Aggregator = known_function(accumulator.function)
+        if accumulator.kind == "merge":
+            return function.merged(accumulator.type, values, starts)
+        types = [field.type for field in accumulator.input.type.fields]
+        return function.accumulated(accumulator.type, types, values, weights, starts, saved)
     if accumulator.kind in ("first", "last", "list"):
         assert values is not None
         return ordered.of_rows(accumulator.kind, values, starts, saved)
@@ -255,6 +285,9 @@ def better(kind: Kind, one: pa.Array, other: pa.Array) -> pa.Array:
 def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
     """The call's results, from the accumulators that it needs, in their order."""
     arrow = call.type.arrow_type
+    if call.accumulator is not msgspec.UNSET:
+        function: Aggregator = known_function(call.function)
+        return function.results(call, found[0])
     if call.function == "LISTAGG":
         return pc.utf8_slice_codeunits(found[0], len(separator_of(call)))
     if len(found) == 1:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from forkpoint.relational.definitions.groups import REMEDY, compare_groups, stored_definition
+from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, compare_groups, stored_definition
 from forkpoint.relational.definitions.rows import compare_rows, stored_rows
+from forkpoint.relational.functions.user import is_user, parts_of
 
 
-def compare(saved: Any, wanted: Any) -> tuple[str, str]:
-    """Why state with one definition cannot serve a query with the other ("" if it can), and what the change does."""
+def compare(saved: Any, wanted: Any, functions: frozenset[str] = frozenset()) -> tuple[str, str]:
+    """Why state with one definition cannot serve a query with the other ("" if it can), and what the change does. ``functions``:
+    the user's that the program has."""
     if saved == wanted:
         return "", ""
+    refused, change = _compared(saved, wanted)
+    has = dict(map(parts_of, functions)) | dict(_called(wanted))
+    for name, version in sorted(_called(saved)):
+        changed = name in has and has[name] != version
+        if changed and refused:
+            return f"function {name} was version {version} and is version {has[name]}: {refused}", ""
+        if change == DIFFERENCE and has.get(name) != version:
+            now = (
+                f"is version {has[name]} now" if changed else "is not registered any more: register it, even if nothing calls it"
+            )
+            return f"its result was computed by function {name}, version {version}, which {now}; or {_REMEDY}", ""
+    return refused, change
+
+
+_REMEDY = "write the changed query's result into another table, or start without state (-s none)"
+
+
+def _compared(saved: Any, wanted: Any) -> tuple[str, str]:
     if saved is None or wanted is None:
         return "it belongs to a query on one side only; give the operator or the table another name", ""
     if "node" in saved and "node" in wanted:
@@ -22,3 +43,13 @@ def compare(saved: Any, wanted: Any) -> tuple[str, str]:
     if "aggregate" in saved and "aggregate" in wanted:
         return compare_groups(stored_definition(saved), stored_definition(wanted))
     return f"it belongs to another kind of query; {REMEDY}", ""
+
+
+def _called(definition: Any) -> Iterator[tuple[str, str]]:
+    """The user's functions that a stored definition calls, and their versions."""
+    match definition:
+        case {"function": str(function)} if is_user(function):
+            yield parts_of(function)
+    parts = definition.values() if isinstance(definition, dict) else definition
+    for part in parts if isinstance(definition, dict | list | tuple) else ():
+        yield from _called(part)

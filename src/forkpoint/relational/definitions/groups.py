@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from forkpoint.decoders import convert
 from forkpoint.errors import SavepointCorrupt
-from forkpoint.relational.aggregation.accumulators import Accumulator, accumulators_of, needs, readable_name, result
+from forkpoint.relational.aggregation.accumulators import Accumulator, accumulators_of, key_label, needs, result
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
@@ -54,7 +54,7 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
-        return tuple(readable_name(key.of) for key in self.aggregate.keys)
+        return tuple(key_label(key.of) for key in self.aggregate.keys)
 
     @cached_property
     def window_keys(self) -> Mapping[Role, str]:

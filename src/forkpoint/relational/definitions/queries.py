@@ -9,7 +9,7 @@ from typing import Any, cast
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.relational.definitions.groups import stored_definition
-from forkpoint.relational.definitions.rows import stored_rows
+from forkpoint.relational.definitions.rows import is_final, stored_rows
 from forkpoint.relational.plan import Aggregate, Join, Over, inputs_of, is_windowed, nodes_of
 
 SINK = "-sink"
@@ -29,9 +29,9 @@ class QueryStates:
         return tuple(uid for uid, node in self.operators.items() if node not in read)
 
     def is_final(self, uid: str) -> bool:
-        """Whether the rows that an operator shows are never taken back: those of windows."""
+        """Whether the rows that an operator shows are never taken back: those that event time bounds."""
         node = self.operators[uid]
-        return isinstance(node, Aggregate) and is_windowed(node)
+        return is_windowed(node) if isinstance(node, Aggregate) else is_final(node)
 
 
 def queries_of(states: Iterable[StateInfo], sinks: Iterable[str]) -> dict[str, QueryStates]:
@@ -66,7 +66,7 @@ def _node_of(state: StateInfo) -> Aggregate | Join | Over | None:
 def replaced_results(table: str, old: QueryStates, new: QueryStates) -> dict[str, str]:
     """The operators with a new query's result, each with the one whose result it replaces. Raises RestoreRefused.
 
-    None for windows on both sides: what they have written is final, and stays.
+    None for what event time bounds on both sides: what they have written is final, and stays.
     """
     before, after = _changing(old), _changing(new)
     if not before and not after:

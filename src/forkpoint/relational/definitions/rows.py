@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from forkpoint.relational.aggregation.accumulators import readable_name
+from forkpoint.relational.aggregation.accumulators import key_label
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, as_json, described, read_stored, split_filter
-from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of
+from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
 from forkpoint.relational.types import Field, SqlType
 
@@ -44,9 +44,14 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         node = self.node
         if isinstance(node, Join):
             produced, parts = set(), [] if node.condition is None else [node.condition]
+            if node.within:
+                parts += [on_side(LEFT, node.within.left), on_side(RIGHT, node.within.right)]
+            if node.as_of:
+                parts += [on_side(LEFT, node.as_of.left), on_side(RIGHT, node.as_of.right)]
         else:
             produced = {node.name_of(call) for call in node.calls}
             parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
+            parts += [node.until] if node.until else []
         read = [column for expression in (*self.view.expressions, *parts) for column in columns_of(expression)]
         return {column.name: column for column in sorted(read, key=lambda c: c.name) if column.name not in produced}
 
@@ -72,12 +77,17 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         """Names of the keys, for columns of state."""
-        names = [readable_name(key) for key in self.keys(self.sides[0])]
+        names = [key_label(key) for key in self.keys(self.sides[0])]
         return tuple(name if names.index(name) == at else f"{name}_{at}" for at, name in enumerate(names))
 
     def to_json(self, side: str) -> Any:
         """The definition of the state of one side."""
         return {**as_json(self), "side": side}
+
+
+def on_side(side: str, expression: Expression) -> Expression:
+    """An expression over the columns of an input, over those of the join."""
+    return replace_columns(expression, lambda column: Column(side + column.name, column.type))
 
 
 def stored_rows(content: Any) -> RowsDefinition:
@@ -98,6 +108,8 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         return f"its rows came from {described(before)} and would come from {described(after)}; {REMEDY}", ""
     if any(old.keys(each) != new.keys(each) for each in old.sides):
         return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
+    if reason := _other_bounds(old.node, new.node, side):
+        return f"{reason}; {REMEDY}", ""
     added = narrower(old_filter, new_filter)
     if added is None:
         passed, passing = described(before, old_filter), described(after, new_filter)
@@ -110,7 +122,37 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
     for name in sorted(read & needed.keys()):
         if saved[name] != needed[name]:
             return f"column {name!r} of {described(before)} was {saved[name]} and would be {needed[name]}; {REMEDY}", ""
-    return "", "" if old == new else DIFFERENCE
+    return "", "" if old == new else FROM_NOW_ON if is_final(new.node) else DIFFERENCE
+
+
+FROM_NOW_ON = (
+    "the query has changed: rows that event time has not passed will have its new result; what was written stays as it is"
+)
+
+
+def is_final(node: Join | Over) -> bool:
+    """Whether event time bounds the rows that are kept, so that results are never taken back."""
+    return bool(node.within or node.as_of if isinstance(node, Join) else node.until)
+
+
+def _other_bounds(old: Join | Over, new: Join | Over, side: str) -> str:
+    """Why the rows that one node has kept cannot serve the other one, as far as event time bounds them; "" if they can."""
+    if isinstance(old, Over) or isinstance(new, Over):
+        if is_final(old) == is_final(new):
+            return ""
+        how = ["until their windows end" if is_final(each) else "without limit" for each in (old, new)]
+        return f"its rows were kept {how[0]} and would be kept {how[1]}"
+    if old.as_of or new.as_of or not (old.within and new.within):
+        how = [str(each.as_of or each.within or "without limit") for each in (old, new)]
+        return "" if how[0] == how[1] else f"its rows were kept {how[0]} and would be kept {how[1]}"
+    same_times = (old.within.left, old.within.right) == (new.within.left, new.within.right)
+    if not (same_times and old.within.lower_us <= new.within.lower_us and old.within.upper_us >= new.within.upper_us):
+        return f"rows that {new.within} needs may have left the state, which kept {old.within}"
+    if not set(conjuncts_of(old.condition)) <= set(conjuncts_of(new.condition)):
+        return f"rows may have left the state that only {old.condition} kept from having pairs"
+    if new.needs_pairless(side) and not old.needs_pairless(side):
+        return f"{old.kind} joins do not know which rows had pairs, as {new.kind} joins need to"
+    return ""
 
 
 def narrower(old: Expression | None, new: Expression | None) -> Expression | None:

@@ -108,7 +108,7 @@ class GroupOperator(KeyedOperator):
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
         self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
-        self._ordered = any(each.kind in ordered.FUNCTIONS.values() for each in definition.accumulators)
+        self._ordered = any(each.kind in (*ordered.FUNCTIONS.values(), "user") for each in definition.accumulators)
 
     def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.relational.types import SqlType
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.information import Field
 from forkpoint.types.keys import canonical_column
@@ -44,6 +47,15 @@ def key_columns(table: pa.RecordBatch, count: int, of: TypeInformation) -> list[
         return [pa.repeat(pa.scalar(0, of.arrow_type), table.num_rows)]
     parts = of.children if count > 1 else (of,)
     return [canonical_column(column, part) for column, part in zip(table.columns[:count], parts, strict=True)]
+
+
+def grouped_together(parts: Sequence[list[pa.Array]], key: KeyBy, max_parallelism: int) -> tuple[KeySet, list[Longs]]:
+    """The distinct keys of several tables, by the columns of their keys, and the index of the key of each row."""
+    columns = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
+    grouped = GroupedRows.of(columns, key, max_parallelism)
+    owners = np.empty(len(grouped.order), np.int64)
+    owners[grouped.order] = np.repeat(np.arange(len(grouped.keys.column)), np.diff(grouped.starts))
+    return grouped.keys, np.split(owners, np.cumsum([len(columns[0]) for columns in parts])[:-1])
 
 
 def parts_of_keys(keys: pa.Array, count: int) -> list[pa.Array]:

@@ -21,7 +21,7 @@ from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.evaluation import true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
-from forkpoint.relational.operators.keyed import key_columns, parts_of_keys
+from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
 from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.operators.replaced import Replaced
@@ -29,7 +29,7 @@ from forkpoint.relational.operators.results import none_of, result_of, rows_of
 from forkpoint.relational.plan import LEFT, Join, Over
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
-from forkpoint.runtime.columnar.keys import GroupedRows, KeySet
+from forkpoint.runtime.columnar.keys import KeySet
 from forkpoint.runtime.columnar.leaves import column_of
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, empty_batch, spread
@@ -137,12 +137,7 @@ class KeyedRows(KeyedOperator):
         return key_columns(table, len(self._definition.key_names), self._backend.key_type)
 
     def _grouped(self, parts: Sequence[list[pa.Array]]) -> tuple[KeySet, list[Longs]]:
-        """The distinct keys of several tables, and the index of the key of each row."""
-        columns = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
-        grouped = GroupedRows.of(columns, self._key, self._backend.max_parallelism)
-        owners = np.empty(len(grouped.order), np.int64)
-        owners[grouped.order] = np.repeat(np.arange(len(grouped.keys.column)), np.diff(grouped.starts))
-        return grouped.keys, np.split(owners, np.cumsum([len(columns[0]) for columns in parts])[:-1])
+        return grouped_together(parts, self._key, self._backend.max_parallelism)
 
     def _looked_at(self, added: Sequence[Rows]) -> Sequence[Longs]:
         """The keys of each side whose stored rows the result depends on, for those whose rows have changed."""

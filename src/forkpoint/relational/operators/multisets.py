@@ -127,13 +127,10 @@ class Multiset:
                 (found.discard if value is None else found.add)(name)
         return decode_keys([name[len(prefix) :] for name in sorted(found)], self._type)
 
-    def stored(self, keys: KeySet, groups: Longs) -> Counts:
-        """The stored values of these groups."""
-        prefixes = keys.names(self._sid, groups)
-        found = self._backend.store.scan_prefixes(prefixes)
-        cuts = np.repeat(np.fromiter(map(len, prefixes), np.int64, len(prefixes)), found.counts).tolist()
-        values = [name[cut:] for name, cut in zip(found.keys, cuts, strict=True)]
-        return Counts(np.repeat(groups, found.counts), decode_keys(values, self._type), self._decoded(found.values))
+    def stored(self, keys: KeySet, groups: Longs, saved: TypeInformation | None = None) -> Counts:
+        """The stored values of these groups. ``saved``: their type when they were saved, by default that of now."""
+        found = scanned(self._backend, self._sid, keys, groups)
+        return Counts(found.groups, decode_keys(found.spaces, saved or self._type), self._decoded(found.values))
 
     def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
         """Remove all values of these groups, after ``update``."""
@@ -154,6 +151,24 @@ def _canonical(values: pa.Array, of: TypeInformation) -> pa.Array:
     if not isinstance(of, RecordType):
         return canonical_column(values, of)
     return column_of([canonical_column(part, field.type) for part, field in zip(values.flatten(), of.members, strict=True)], of)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of a state: the index of the key of each, their names in the store, namespaces and values."""
+
+    groups: Longs
+    names: list[bytes]
+    spaces: list[bytes]
+    values: list[bytes]
+
+
+def scanned(backend: KeyedBackend, sid: int, keys: KeySet, groups: Longs) -> Entries:
+    """The stored entries of a state for the keys at ``groups``."""
+    prefixes = keys.names(sid, groups)
+    counts, names, values = backend.store.scan_prefixes(prefixes)
+    cuts = np.repeat(np.fromiter(map(len, prefixes), np.int64, len(prefixes)), counts).tolist()
+    return Entries(np.repeat(groups, counts), names, [name[cut:] for name, cut in zip(names, cuts, strict=True)], values)
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,8 @@ def _of_frames(call: OverCall, table: pa.RecordBatch, first: Longs, end: Longs) 
     """An aggregate over the rows from ``first`` to ``end``, for each pair."""
     lengths = end - first
     rows = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(first, lengths)
-    of = AggregateCall(call.function, call.arguments[0] if call.arguments else None, None, call.type)
+    argument = call.arguments[0] if call.arguments else None
+    of = AggregateCall(call.function, argument, None, call.type, accumulator=call.accumulator)
     some = np.flatnonzero(lengths)
     starts = np.append(np.cumsum(lengths)[some] - lengths[some], len(rows))
     found = []

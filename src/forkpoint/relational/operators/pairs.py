@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +61,7 @@ def joined(join: Join, before: Sequence[Rows], added: Sequence[Rows]) -> Owned:
     counts_pairs = join.condition is not None and join.kind != "inner"
     pairs = None
     if counts_pairs or join.kind not in ("semi", "anti"):
-        pairs = _where(join, left, right, _pairs(left, right, None if counts_pairs else new))
+        pairs = where(join, left, right, _pairs(left, right, None if counts_pairs else new))
     parts = []
     if join.kind not in ("semi", "anti") and pairs is not None:
         rows = np.flatnonzero(new[0][pairs[0]] | new[1][pairs[1]])
@@ -76,7 +76,7 @@ def joined(join: Join, before: Sequence[Rows], added: Sequence[Rows]) -> Owned:
         parts.append(Joined(np.full(len(alone[0]), -1), alone[0], alone[1]))
     found = Joined(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "weights")))
     owners = np.where(found.left >= 0, _taken(left.owners, found.left), _taken(right.owners, found.right))
-    return _table(left, right, found.left, found.right), found.weights, owners
+    return table_of(left, right, found.left, found.right), found.weights, owners
 
 
 def _alone(kind: str, one: Rows, other: Rows, new: Sequence[Bools], pairs: Pairs | None) -> Pairs:
@@ -96,14 +96,33 @@ def _pairs(left: Rows, right: Rows, new: Sequence[Bools] | None) -> Pairs:
     """All pairs of rows of one key; with ``new``, those with at least one new row."""
     if new is None:
         return _equal(left.groups, right.groups)
+    return with_new(new, lambda one, other: _equal(left.groups[one], right.groups[other]))
+
+
+def with_new(new: Sequence[Bools], pairs: Callable[[Longs, Longs], Pairs]) -> Pairs:
+    """The pairs with at least one new row. ``pairs``: those of some rows of both sides, as indices of these."""
     new_left, new_right = np.flatnonzero(new[0]), np.flatnonzero(new[1])
     old_left = np.flatnonzero(~new[0])
-    one = _equal(left.groups[new_left], right.groups)
-    other = _equal(left.groups[old_left], right.groups[new_right])
+    one = pairs(new_left, np.arange(len(new[1])))
+    other = pairs(old_left, new_right)
     return (
         np.concatenate([new_left[one[0]], old_left[other[0]]]),
         np.concatenate([one[1], new_right[other[1]]]),
     )
+
+
+def between(left: Longs, right: Longs, times: tuple[Longs, Longs], lower: int, upper: int) -> Pairs:
+    """The indices of all pairs of equal numbers that are not negative, whose times differ, left less right, by at least ``lower``
+    and at most ``upper``."""
+    of_left = np.flatnonzero(left >= 0)
+    ordered = np.unique(times[1])
+    codes = right * (len(ordered) + 1) + np.searchsorted(ordered, times[1])
+    order = np.argsort(codes, kind="stable")
+    base, at = left[of_left] * (len(ordered) + 1), times[0][of_left]
+    codes = codes[order]
+    first = np.searchsorted(codes, base + np.searchsorted(ordered, at - upper, "left"), "left")
+    end = np.searchsorted(codes, base + np.searchsorted(ordered, at - lower, "right"), "left")
+    return _ranges(of_left, order, first, np.maximum(end - first, 0))
 
 
 def _equal(left: Longs, right: Longs) -> Pairs:
@@ -111,18 +130,22 @@ def _equal(left: Longs, right: Longs) -> Pairs:
     order = np.argsort(right, kind="stable")
     ordered, of_left = right[order], np.flatnonzero(left >= 0)
     first = np.searchsorted(ordered, left[of_left], "left")
-    counts = np.searchsorted(ordered, left[of_left], "right") - first
+    return _ranges(of_left, order, first, np.searchsorted(ordered, left[of_left], "right") - first)
+
+
+def _ranges(of_left: Longs, order: Longs, first: Longs, counts: Longs) -> Pairs:
+    """The pairs of each left row with the next ``counts`` right rows in their order."""
     total = int(counts.sum())
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(of_left, counts), order[np.repeat(first, counts) + within]
 
 
-def _where(join: Join, left: Rows, right: Rows, pairs: Pairs) -> Pairs:
+def where(join: Join, left: Rows, right: Rows, pairs: Pairs) -> Pairs:
     """The pairs for which the join's condition is true."""
     condition = join.condition
     if condition is None or not len(pairs[0]):
         return pairs
-    rows = true_rows(condition, _table(left, right, *pairs))
+    rows = true_rows(condition, table_of(left, right, *pairs))
     return pairs if rows is None else (pairs[0][rows], pairs[1][rows])
 
 
@@ -143,7 +166,7 @@ def _counts(one: Rows, other: Rows, new: Bools, pairs: Pairs | None) -> tuple[Lo
     return found[0], found[1]
 
 
-def _table(left: Rows, right: Rows, of_left: Longs, of_right: Longs) -> pa.RecordBatch:
+def table_of(left: Rows, right: Rows, of_left: Longs, of_right: Longs) -> pa.RecordBatch:
     """The columns of pairs that the join reads, by name; NULL where a side has no row."""
     columns = {}
     for side, rows, at in ((LEFT, left, of_left), (RIGHT, right, of_right)):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.relational.aggregation.accumulators import ROWS
 from forkpoint.relational.changes import Owned
-from forkpoint.relational.definitions.groups import GroupDefinition
+from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.operators.keyed import parts_of_keys
@@ -70,8 +70,14 @@ def result_of(definition: RowsDefinition, before: Sequence[Rows], added: Sequenc
         table, weights, owners = joined(definition.node, before, added)
     else:
         table, weights, owners = computed(definition.node, before[0], added[0])
-    rows = true_rows(definition.view.condition, table)
+    rows, columns = shown_rows(definition.view, table)
+    return (columns, weights, owners) if rows is None else (columns, weights[rows], owners[rows])
+
+
+def shown_rows(view: View, table: pa.RecordBatch) -> tuple[Longs | None, pa.RecordBatch]:
+    """The rows that a view shows (None: all), and their columns."""
+    rows = true_rows(view.condition, table)
     if rows is not None:
-        table, weights, owners = table.take(pa.array(rows)), weights[rows], owners[rows]
-    names = [item.name for item in definition.view.items]
-    return pa.RecordBatch.from_arrays(evaluate_all(definition.view.items, table), names=names), weights, owners
+        table = table.take(pa.array(rows))
+    names = [item.name for item in view.items]
+    return rows, pa.RecordBatch.from_arrays(evaluate_all(view.items, table), names=names)

@@ -173,6 +173,14 @@ def combined(channels: Iterable[Channel], last_ms: int, *, union: bool) -> Chann
     return Channel(start, end, any(c.active for c in unfinished), waiting, all(c.ended for c in given))
 
 
+def delayed(channel: Channel, delay_ms: int) -> Channel:
+    """The channel with its watermark behind; the final watermark stays final."""
+    if not delay_ms:
+        return channel
+    start, end = (ms if ms == MAX_MS else max(MIN_MS, ms - delay_ms) for ms in (channel.start, channel.end))
+    return replace(channel, start=start, end=end)
+
+
 def source_channel(splits: Splits, last_ms: int) -> Channel:
     """The watermark of a source, or an assigner of timestamps: the combined watermark of its splits."""
     channels = [
@@ -231,7 +239,7 @@ def watermarks_of(graph: JobGraph, context: EpochContext, splits: Mapping[int, S
             if len(united) < len(operator.inputs):
                 inputs[operator.uid] = [c.end for c in united]
             channel = united[0] if len(united) == 1 else combined(united, before, union=False)
-        channels[operator.id] = channel
+        channels[operator.id] = delayed(channel, operator.spec.watermark_delay_ms)
         drain = context.drain or (bool(operator.origins) and operator.origins <= set(context.ended))
         start = max(before, channel.start)
         windows[operator.id] = window = Window(before, start, MAX_MS if drain else max(start, channel.end))

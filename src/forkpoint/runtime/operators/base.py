@@ -185,14 +185,14 @@ def user_error(uid: str, error: BaseException, value: Any, key: Any = None, *, k
     return user_failure(uid, error, f"{where}element {shorten(value)}")
 
 
-def user_failure(uid: str, error: BaseException, arguments: str) -> ForkpointError:
+def user_failure(uid: str, error: BaseException, arguments: str, what: str = "the function") -> ForkpointError:
     """The error of a user function that was called with ``arguments``; a ForkpointError is returned unchanged."""
     if isinstance(error, ForkpointError):
         return error
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ENGINE)]
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     return UserFunctionError(
-        f"operator {uid!r}: the function raised {type(error).__name__}: {_text_of(error)} ({arguments})\n{trace.rstrip()}"
+        f"operator {uid!r}: {what} raised {type(error).__name__}: {_text_of(error)} ({arguments})\n{trace.rstrip()}"
     )
 
 

@@ -31,7 +31,7 @@ class ProgramOperator:
     ``source``: the kind of its position ("native", "spark", …) if it has a position. ``complete``: whether it declares all
     its states; False for a function that may request more at runtime, as in ``open()``: its undeclared saved states are
     kept. ``value_types``: of the declared states by name, with their classes, which carry more than descriptions.
-    ``key_type``: the description of its keys.
+    ``key_type``: the description of its keys. ``functions``: see OperatorSpec.
     """
 
     uid: str
@@ -41,6 +41,7 @@ class ProgramOperator:
     value_types: Mapping[str, TypeInformation] = field(default_factory=dict)
     key_type: Any = None
     migrations: Migrations = field(default_factory=Migrations)
+    functions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def compare_state(saved: StateInfo, wanted: StateInfo, program: ProgramOperator 
     if saved.definition is not None or wanted.definition is not None:
         from forkpoint.relational.definitions.comparison import compare
 
-        refused, note = compare(saved.definition, wanted.definition)
+        functions = frozenset() if program is None else program.functions
+        refused, note = compare(saved.definition, wanted.definition, functions)
         if refused:
             return Verdict(False, refused)
     migrations = Migrations() if program is None else program.migrations

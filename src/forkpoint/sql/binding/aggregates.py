@@ -9,8 +9,9 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, listed
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of
+from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
+from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, array_type
 from forkpoint.sql.binding.grouping import GROUPING
 from forkpoint.sql.tokens import CALL
 
@@ -68,6 +69,9 @@ def bind_aggregate(binder: Binder, node: Node) -> Expression:
 def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     """The call of an aggregate. ``inner``: binds its argument."""
     call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+    function = binder.aggregate_function(call)
+    if function is not None:
+        return _user_aggregate(binder, call, condition, inner, function)
     name = "SUM" if aggregate_name(call) == "SUM0" else aggregate_name(call)
     if name not in AGGREGATES:
         raise binder.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
@@ -87,6 +91,20 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     if isinstance(found, str):
         raise binder.error(call, f"{name} {found}")
     return AggregateCall(name, argument, where, found, distinct and name in _OF_DISTINCT)
+
+
+def _user_aggregate(binder: Binder, call: Node, condition: Node | None, inner: Binder, function: UserFunction) -> AggregateCall:
+    if call.expressions and isinstance(call.expressions[0], exp.Distinct):
+        raise binder.error(call, f"{function.name}(DISTINCT …) is not supported yet")
+    if not call.expressions:
+        raise binder.error(call, f"{function.name} takes an argument")
+    found = binder.scope.functions.call(function, list(map(inner.bind, call.expressions)), binder.at(call))
+    if isinstance(found, str):
+        raise binder.error(call, found)
+    where = None if condition is None else inner.condition(condition, "FILTER")
+    argument = binder.call("ROW", call, list(found.arguments))
+    accumulator = function.accumulator or array_type(argument.type)
+    return AggregateCall(found.function, argument, where, function.result, accumulator=accumulator)
 
 
 def aggregate_name(call: Node) -> str:

@@ -13,6 +13,7 @@ from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
+from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
@@ -64,6 +65,7 @@ _CHANGING = {
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
 CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
+_OWN = frozenset(_NAMED | _CHANGING | _KEYWORDS | set(WINDOW_CALLS) | set(AGGREGATES))
 _INT = 2**31
 _SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
 
@@ -134,10 +136,12 @@ class Binder:
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
                 raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+            case exp.Dot(expression=exp.Func()):
+                return self._by_path(node)
         nested = bind_nested(self, node)
         if nested is not None:
             return nested
-        if is_aggregate(node):
+        if is_aggregate(node) or self.aggregate_function(node) is not None:
             return bind_aggregate(self, node)
         if isinstance(node, exp.Column):
             return self._column(node)
@@ -254,13 +258,17 @@ class Binder:
         if self.calls and node.sql() in self.calls:
             return self.calls[node.sql()]
         name, arguments = self._called(node)
+        user = self.scope.functions.named(name, _OWN)
+        if user is not None:
+            return self._user_call(node, user, arguments)
         if name in WINDOW_CALLS:
             raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
             raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)
         if name not in FUNCTIONS or name in _SYNTAX - {"POSITION"}:
-            raise self.error(node, f"there is no function {name}; {did_you_mean(name, sorted(_NAMED | set(AGGREGATES)))}")
+            known = {*_NAMED, *AGGREGATES, *self.scope.functions.names}
+            raise self.error(node, f"there is no function {name}; {did_you_mean(name, sorted(known))}")
         return self.call(name, node, [self.bind(argument) for argument in arguments], arguments)
 
     def _called(self, node: Node) -> tuple[str, list[Node]]:
@@ -278,6 +286,31 @@ class Binder:
         start, end = node.meta.get("start"), node.meta.get("end")
         written = "" if start is None else self.scope.source.text[self.offset + start : self.offset + end + 1]
         return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
+
+    def aggregate_function(self, node: Node) -> UserFunction | None:
+        """The user's aggregate function that a node calls, if it does."""
+        if not isinstance(node, exp.Anonymous):
+            return None
+        found = self.scope.functions.named(self._called(node)[0], _OWN)
+        return found if found is not None and found.kind == "aggregate" else None
+
+    def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
+        if function.kind == "table" and not isinstance(node.parent, exp.Unnest):
+            name = function.name
+            raise self.error(node, f"{name} is a table function; write it in FROM: CROSS JOIN LATERAL TABLE({name}(…)) AS x (…)")
+        found = self.scope.functions.call(function, list(map(self.bind, arguments)), self.at(node))
+        if isinstance(found, str):
+            raise self.error(node, found)
+        return found
+
+    def _by_path(self, node: Node) -> Expression:
+        """A function of another database: ``db.f(x)``."""
+        name, arguments = self._called(node.expression)
+        path = ".".join([*(part.name for part in node.this.find_all(exp.Identifier)), name])
+        function = self.scope.functions.named(path, _OWN)
+        if function is None:
+            raise self.error(node, f"there is no function {path}; {did_you_mean(path, sorted(self.scope.functions.names))}")
+        return self._user_call(node, function, arguments)
 
     def call(self, name: str, node: Node, arguments: list[Expression], nodes: list[Node] | None = None) -> Expression:
         function = FUNCTIONS[name]
@@ -323,7 +356,8 @@ class Binder:
             return min(named) if named else self.offset if node.parent is None else self.at(node.parent)
         start: int = self.offset + min(starts)
         if isinstance(node, exp.Func) and "start" not in node.meta:
-            start = max(text.upper().rfind(node.sql_name(), self.offset, start), self.offset)
+            before = text.upper().rfind(node.sql_name(), self.offset, start)
+            start = start if before < 0 else before
         return start
 
     def error(self, node: Node, problem: str) -> SqlError:

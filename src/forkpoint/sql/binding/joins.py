@@ -11,6 +11,7 @@ from forkpoint.relational.expressions import Expression, all_of
 from forkpoint.relational.plan import LEFT, RIGHT, Join, JoinKind, Plan
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.temporal import is_version, temporal
 from forkpoint.sql.errors import SqlError
 
 _KINDS: dict[str, JoinKind] = {
@@ -50,6 +51,8 @@ def join(
         if on is None and str(node.kind).upper() != "CROSS" and _has_word(node, scope, offset):
             raise error(node, f"{kind.upper()} JOIN needs ON or USING; for all pairs, write CROSS JOIN")
         pairs, plan = {}, Join(left_plan, right_plan, kind, None if on is None else binder.condition(on, "ON"))
+    if is_version(node.this):
+        plan = temporal(plan, node.this.args["version"], binder)
     return plan, _result(plan, scope, relation, pairs, binder, node)
 
 

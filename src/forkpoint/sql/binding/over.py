@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlglot import exp
 
+from forkpoint.relational.bounds import in_windows
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
@@ -58,12 +60,12 @@ class Overs:
         for name, (partition, order, call) in self.found.items():
             partition = tuple(map(change, partition))
             order = tuple(Order(change(each.of), each.descending, each.nulls_first) for each in order)
-            call = OverCall(call.function, tuple(map(change, call.arguments)), call.type, call.frame)
+            call = msgspec.structs.replace(call, arguments=tuple(map(change, call.arguments)))
             window = f"{list(map(str, partition))} {list(map(str, order))}"
             by_window.setdefault(window, (partition, order, {}))[2][name] = call
         columns: dict[str, Expression] = {}
         for partition, order, calls in by_window.values():
-            node = Over(plan, partition, order, tuple({str(call): call for call in calls.values()}.values()))
+            node = in_windows(Over(plan, partition, order, tuple({str(call): call for call in calls.values()}.values())))
             columns |= {name: Column(node.name_of(call), call.type) for name, call in calls.items()}
             plan = node
         found = [each and replace_columns(each, lambda column: columns.get(column.name, column)) for each in expressions]
@@ -97,7 +99,8 @@ def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> Ove
     call = aggregate_call(binder, node, binder)
     if call.distinct or call.condition is not None:
         raise binder.error(node, f"{call.function} with OVER cannot have DISTINCT or FILTER yet")
-    return OverCall(call.function, () if call.argument is None else (call.argument,), call.type, _frame(spec, order, binder))
+    arguments = () if call.argument is None else (call.argument,)
+    return OverCall(call.function, arguments, call.type, _frame(spec, order, binder), call.accumulator)
 
 
 def _neighbour(name: str, node: Any, binder: Binder) -> OverCall:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
+from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import (
     Aggregate,
     AggregateCall,
@@ -24,6 +26,7 @@ from forkpoint.relational.plan import (
     plain_name,
 )
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.user_calls import check_aggregates, isolated
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
@@ -41,28 +44,36 @@ from forkpoint.sql.binding.subqueries import (
     reads_outer,
     split_outer,
 )
-from forkpoint.sql.binding.unnest import unnest
+from forkpoint.sql.binding.temporal import is_version
+from forkpoint.sql.binding.unnest import lateral_tables, unnest
 from forkpoint.sql.binding.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.statements import Query
 from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.tokens import named_calls
 
 Lookup = Callable[[str], Plan | None]
 """The plan of a table or view by its name; None if there is none."""
 
 
-def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]]) -> Plan:
-    """The plan of a query. Raises SqlError. ``tables``: the names that may be meant."""
-    tokens, windows = window_calls(tokens_of(query), query)
+def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
+    """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
+    tokens, windows = window_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query)
     tree = syntax_tree(tokens, query)
-    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {})
+    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {}, functions)
     for each in (tree, *(call.data for call in windows.values())):
         refuse_unread_parts(each, binder.error)
     plan = binder.bind(tree)
     at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
-    return plan
+
+    def refuse(function: str, problem: str) -> NoReturn:
+        name = functions.called[function].name
+        raise query.source.error(functions.places[function], f"{name} {problem}")
+
+    check_aggregates(plan, lambda function: functions.called[function].can, refuse)
+    return isolated(plan, lambda function: not functions.called[function].deterministic, refuse)
 
 
 class _QueryBinder:
@@ -74,10 +85,11 @@ class _QueryBinder:
         tables: Callable[[], list[str]],
         windows: Mapping[str, WindowCall],
         local: Mapping[str, Plan],
+        functions: Functions,
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._windows, self._outer = windows, outer
+        self._windows, self._functions, self._outer = windows, functions, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -88,7 +100,9 @@ class _QueryBinder:
             return self.subquery(tree.this, outer)
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
-        inner = _QueryBinder(self._source, self._offset, self._lookup, self._tables, self._windows, self._local, outer)
+        inner = _QueryBinder(
+            self._source, self._offset, self._lookup, self._tables, self._windows, self._local, self._functions, outer
+        )
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
                 raise self.error(cte, f"WITH has two tables {cte.alias!r}")
@@ -96,7 +110,7 @@ class _QueryBinder:
         if isinstance(tree, exp.Select):
             return inner._select(tree)
         plan = inner._set_operation(tree)
-        scope = Scope(self._source, (Relation.of("", plan),))
+        scope = Scope(self._source, (Relation.of("", plan),), functions=self._functions)
         _, order = _ordered(tree.args.get("order"), items_of(plan.schema), Binder(scope, self._offset, None, "in ORDER BY"))
         return Subquery(inner._limited(plan, tree, order))
 
@@ -126,6 +140,7 @@ class _QueryBinder:
         below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
+        below = bounded(below)
         group = tree.args.get("group")
         own = Keys.bound(group, lambda node: self._key(node, scope, window), self.error)
         if not own.plain:  # keys are NULL in other sets
@@ -228,8 +243,12 @@ class _QueryBinder:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
             raise self.error(tree, "a query without FROM is not supported yet")
+        if is_version(source.this):
+            raise self.error(
+                source.this, "FOR SYSTEM_TIME is for a table that is joined: FROM o JOIN t FOR SYSTEM_TIME AS OF o.ts"
+            )
         plan, relation = self._relation(source.this)
-        scope = Scope(self._source, (relation,), outer=self._outer)
+        scope = Scope(self._source, (relation,), outer=self._outer, functions=self._functions)
         for node in tree.args.get("joins") or ():
             if isinstance(node.this, exp.Unnest):
                 plan, scope = unnest(node, plan, scope, self._offset)

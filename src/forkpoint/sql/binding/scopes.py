@@ -1,10 +1,11 @@
-"""The columns that an expression may name."""
+"""The columns and functions that an expression may name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forkpoint.relational.expressions import Column, Expression, replace_columns
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text, did_you_mean
 
@@ -34,18 +35,19 @@ def on_side(column: Column, side: str, nullable: bool) -> Column:
 @dataclass(frozen=True)
 class Scope:
     """The tables in FROM. ``merged``: the columns that JOIN … USING has made of two, which come first in ``*``. ``outer``: the
-    scope of the query around a subquery, whose columns have names that begin with OUTER here."""
+    scope of the query around a subquery, whose columns have names that begin with OUTER here. ``functions``: the user's."""
 
     source: Text
     relations: tuple[Relation, ...]
     merged: dict[str, Expression] = field(default_factory=dict)
     outer: Scope | None = None
+    functions: Functions = NO_FUNCTIONS
 
     def on_side(self, side: str, *, nullable: bool = False) -> Scope:
         """The tables as a side of a join. ``nullable``: whether rows of the join may lack them."""
         relations = tuple(each.on_side(side, nullable=nullable) for each in self.relations)
         merged = {name: replace_columns(of, lambda column: on_side(column, side, nullable)) for name, of in self.merged.items()}
-        return Scope(self.source, relations, merged, self.outer)
+        return replace(self, relations=relations, merged=merged)
 
     def column(self, name: str, qualifier: str, at: int) -> Expression:
         """The column with a name. Raises SqlError for one that is unknown or that several tables have."""

@@ -25,6 +25,7 @@ from forkpoint.relational.expressions import (
     conjuncts_of,
     replace_columns,
 )
+from forkpoint.relational.functions.user import calls_in
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, AggregateCall, Join, Plan, Select
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.binding.expressions import Binder
@@ -59,7 +60,7 @@ class Subquery:
         none = {str(call): Literal(0 if str(call) in counts else None, call.type.with_null()) for call in self.calls}
         assert self.item is not None
         default = replace_columns(self.item, lambda column: none.get(column.name, column))
-        if evaluate(default, rows_only(1))[0].as_py() is None:
+        if not any(calls_in(default)) and evaluate(default, rows_only(1))[0].as_py() is None:
             return value
         return Call("IF", (Column(RIGHT + PRESENT, BOOLEAN), value, default), value.type)
 

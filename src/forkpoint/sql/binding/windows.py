@@ -183,6 +183,8 @@ def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:
         windows = _windows("SESSION", lengths["GAP"], lengths["GAP"], binder, call.intervals["GAP"])
         return window_of(data, Column(field.name, field.type), windows, error, _partition(call, data, binder))
     size, step = lengths["SIZE"], next((lengths[name] for name in ("SLIDE", "STEP") if name in lengths), lengths["SIZE"])
+    if step and size % step:
+        raise binder.error(call.intervals["SIZE"], f"the size of {call.function} must be a multiple of its step")
     windows = _windows(call.function, size, step, binder, call.intervals["SIZE"])
     every = size if windows.kind == "CUMULATE" else step
     windows = msgspec.structs.replace(windows, offset_ms=lengths.get("OFFSET", 0) % every)
@@ -238,8 +240,8 @@ def window_of(
 
 
 def _windows(kind: Any, size: int, step: int, binder: Binder, node: Node) -> Windows:
-    if step <= 0 or size <= 0 or size % step:
-        raise binder.error(node, f"the size of {kind} must be a positive multiple of its step")
+    if step <= 0 or size <= 0:
+        raise binder.error(node, f"the size and the step of {kind} must be positive")
     return Windows(kind, size, step)
 
 

@@ -1,0 +1,135 @@
+"""OVER with the partitions of windows: keeps rows until event time passes the window's end, then emits them with their calls.
+
+As in GROUP BY of windows, each partition has a timer for the last moment of its window, and rows that come later are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.definitions.groups import split_filter
+from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
+from forkpoint.relational.evaluation import evaluate, true_rows
+from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
+from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, state_name, stored_form
+from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
+from forkpoint.relational.operators.pairs import Rows
+from forkpoint.relational.operators.results import none_of, result_of, rows_of
+from forkpoint.relational.operators.window_aggregate import due_timers
+from forkpoint.relational.plan import Over
+from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
+from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS
+from forkpoint.runtime.event_time.watermarks import timer_positions
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, column_ms, empty_batch, spread
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.keyed_process import firing_rank
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.types import from_description
+
+
+@dataclass(frozen=True)
+class WindowOverSpec(KeyedSpec):
+    """The input has the columns of the partition, and those that are kept, by their names."""
+
+    kind = "window_over"
+
+    definition: RowsDefinition
+
+    def states(self) -> list[DeclaredState]:
+        rows = DeclaredState.of(descriptor_of(self.definition, ""))
+        return [rows, DeclaredState(EVENT_TIMERS, "timers-event", None)]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> WindowOver:
+        return WindowOver(info, state.keyed, self.definition)
+
+
+class WindowOver(KeyedOperator):
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: RowsDefinition) -> None:
+        super().__init__(info, backend)
+        assert isinstance(definition.node, Over)
+        assert definition.node.until
+        self._definition, self._until, self._in = definition, definition.node.until, info.operator.inputs[0].type
+        descriptor = descriptor_of(definition, "")
+        self._before: RowsDefinition | None = None
+        known, self._saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
+        if known is not None and known.definition != descriptor.definition:
+            self._before, self._saved = stored_rows(known.definition), from_description(known.namespace_type)
+        self._rows = Multiset(backend, descriptor)
+        backend.record("timers-event", EVENT_TIMERS, None)
+        self._timers, self._rank = backend.sid(EVENT_TIMERS), firing_rank(info.operator.stage, event=True)
+        self._log = ChangeLog()
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._log = ChangeLog()
+        (batch,), before = inputs, self._before if epoch.restored else None
+        timers = due_timers(self._backend, epoch)
+        if before is not None:  # every partition has one
+            timers = [name for name, _ in stored_entries(self._backend, EVENT_TIMERS)]
+        if not timers and not batch.size:
+            return Outputs(empty_batch(self._type))
+        self._log.delete(timers)
+        of, count = self._backend.key_type, len(self._definition.key_names)
+        table, of_timers = columns_of(batch, self._in), decode_keys(read_timers(timers)[1], of)
+        parts = [key_columns(table, count, of), parts_of_keys(of_timers, count)]
+        keys, (owners, due) = grouped_together(parts, self._key, self._backend.max_parallelism)
+        values = stored_form(self._definition, "", table)
+        rows = rows_of(self._definition, "", Counts(owners, values, np.ones(len(owners), np.int64)), keys.column)
+        in_time = np.flatnonzero(self._ends(rows) > epoch.window.at(spread(batch.positions, batch.size)))
+        rows, late = rows.take(in_time), batch.size - len(in_time)
+        ending = np.concatenate([due, rows.owners[self._ends(rows) <= epoch.window.end]])
+        rows = self._stored(keys, distinct(ending), before).with_columns_of(rows).followed_by(rows)
+        ends = self._ends(rows)
+        stays = ends > epoch.window.end
+        self._save(keys, rows.take(np.flatnonzero(stays)), ends[stays], rewrite=before is not None)
+        self._rows.collect(self._log)
+        return Outputs(self._emitted(rows.take(np.flatnonzero(~stays)), keys), late_records_dropped=late)
+
+    def _ends(self, rows: Rows) -> Longs:
+        return column_ms(evaluate(self._until, rows.columns))
+
+    def _stored(self, keys: KeySet, which: Longs, before: RowsDefinition | None) -> Rows:
+        """The stored rows of these partitions, which leave the state; those of a changed query that the new one keeps."""
+        found = self._rows.stored(keys, which, self._saved)
+        rows = rows_of(before or self._definition, "", found, keys.column)
+        self._rows.remove(keys.names(self._backend.sid(state_name("")), which) if len(which) else [])
+        if before is None:
+            return rows
+        added = narrower(split_filter(before.input(""))[1], split_filter(self._definition.input(""))[1])
+        kept = true_rows(added, rows.columns)
+        return rows if kept is None else rows.take(kept)
+
+    def _save(self, keys: KeySet, rows: Rows, ends: Longs, *, rewrite: bool) -> None:
+        """Store rows. ``rewrite``: they are all that there are."""
+        values = stored_form(self._definition, "", rows.columns)
+        if rewrite:
+            self._rows.replace([], keys, rows.owners, values, rows.weights)
+        else:
+            self._rows.update(keys, rows.owners, values, rows.weights)
+        times, which = np.zeros(len(keys.column), np.int64), distinct(rows.owners)
+        times[rows.owners] = ends
+        names = keys.timers(self._timers, times[which], which, pa.repeat(pa.scalar(b""), len(which)))
+        self._log.add(names, [b""] * len(names))
+
+    def _emitted(self, rows: Rows, keys: KeySet) -> Batch:
+        assert self._type is not None
+        table, _, owners = result_of(self._definition, none_of([rows]), [rows])
+        if not table.num_rows:
+            return empty_batch(self._type)
+        times = np.zeros(len(keys.column), np.int64)
+        times[rows.owners] = self._ends(rows)
+        at = times[owners]
+
+        def coordinates() -> Coordinates:
+            return timer_positions(at), self._rank, keys.tie_breakers[owners], at
+
+        table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
+        return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)
+
+    def changes(self) -> ChangeLog:
+        return self._log

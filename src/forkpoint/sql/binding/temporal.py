@@ -1,0 +1,107 @@
+"""Binds temporal joins: ``JOIN t FOR SYSTEM_TIME AS OF o.ts`` reads the version of a row that was valid at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from sqlglot import exp
+
+from forkpoint.relational.canonical import merged
+from forkpoint.relational.event_time import rowtimes, why_not_rowtime
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, conjuncts_of, items_of, replace_columns
+from forkpoint.relational.plan import LEFT, RIGHT, AsOf, Join, Over, Plan, Scan, Select, is_updating, unwrapped
+from forkpoint.sql.binding.expressions import Binder
+
+_EXAMPLE = "PRIMARY KEY (k) NOT ENFORCED and WATERMARK FOR ts AS ts"
+
+
+def temporal(join: Join, version: Any, binder: Binder) -> Join:
+    """The join as a temporal one. ``version``: FOR SYSTEM_TIME. Raises SqlError."""
+    if str(version.args.get("kind")).upper() != "AS OF" or str(version.this).upper() != "TIMESTAMP":
+        raise binder.error(version, "FOR SYSTEM_TIME takes AS OF, and a time of the table before it")
+    if join.kind not in ("inner", "left"):
+        raise binder.error(version, f"a temporal join is a JOIN or a LEFT JOIN, not {join.kind.upper()}")
+    time = binder.bind(version.expression)
+    if not (isinstance(time, Column) and time.name.startswith(LEFT)):
+        raise binder.error(version.expression, "FOR SYSTEM_TIME AS OF takes the event time of the table before it")
+    name = time.name.removeprefix(LEFT)
+    if name not in rowtimes(join.left):
+        raise binder.error(version.expression, f"column {name!r} is not event time: {why_not_rowtime(join.left, name)}")
+    if is_updating(join.left):
+        raise binder.error(version.expression, "a temporal join takes rows that are only added, but those before it also change")
+    found = _versions(join.right)
+    if isinstance(found, str):
+        raise binder.error(
+            version, f"FOR SYSTEM_TIME needs a table with {_EXAMPLE}, or a view of the latest row of each key: {found}"
+        )
+    plan, key, of = found
+    if of.type.name != time.type.name:
+        raise binder.error(version.expression, f"the times of both tables need one type, not {time.type.name} and {of.type.name}")
+    compared = {part.name for each in conjuncts_of(join.condition) for part in _compared_on_right(each)}
+    missing = [each.name for each in key if each.name not in compared]
+    if missing:
+        raise binder.error(version, f"ON must compare the primary key of the table by =; it lacks {', '.join(missing)}")
+    return replace(join, right=plan, as_of=AsOf(Column(name, time.type), of, key))
+
+
+def _compared_on_right(condition: Expression) -> list[Column]:
+    """The right column that ``left.a = right.b`` compares."""
+    if not (isinstance(condition, Call) and condition.function == "="):
+        return []
+    columns = [each for each in condition.arguments if isinstance(each, Column)]
+    right = [Column(each.name.removeprefix(RIGHT), each.type) for each in columns if each.name.startswith(RIGHT)]
+    return right if len(right) == 1 else []
+
+
+def _versions(plan: Plan) -> tuple[Plan, tuple[Column, ...], Column] | str:
+    """The rows that are the versions of a table, the columns of their key, and their event time; or why it has none."""
+    found = merged(plan)
+    select = found if isinstance(found, Select) else Select(found, None, items_of(found.schema))
+    below, items = select.input, select.items
+    match below:
+        case Scan(key=(), table=table):
+            return f"table {table!r} has no primary key"
+        case Scan(rowtime=None, table=table):
+            return f"table {table!r} has no watermark"
+        case Scan(rowtime=rowtime) if select.condition is None and rowtime is not None:
+            read: Plan = replace(below, versions=True)
+            keys: list[Expression] = [Column(field.name, field.type) for field in below.schema if field.name in below.key]
+            return _named(Select(read, None, items), keys, rowtime)
+        case Over(input=read, partition=partition, order=(order,), calls=(call,)) if call.function == "ROW_NUMBER":
+            number = below.name_of(call)
+            time = unwrapped(order.of)
+            if not (order.descending and isinstance(time, Column) and time.name in rowtimes(read)) or is_updating(read):
+                return "ROW_NUMBER is over PARTITION BY the key ORDER BY the event time DESC"
+            if select.condition is None or not _is_first(select.condition, number):
+                return "its condition is that ROW_NUMBER is 1, and nothing else"
+            first = Literal(1, call.type)
+            items = tuple(
+                Item(item.name, replace_columns(item.of, lambda column: first if column.name == number else column))
+                for item in items
+            )
+            return _named(Select(read, None, items), list(partition), time)
+    return "rows of other queries and filters have no versions"
+
+
+def _named(plan: Select, keys: list[Expression], time: Expression) -> tuple[Plan, tuple[Column, ...], Column] | str:
+    """The columns that are the key and the time."""
+    names = {str(unwrapped(item.of)): Column(item.name, item.of.type) for item in reversed(plan.items)}
+    lost = [str(each) for each in (*keys, time) if str(each) not in names]
+    if lost:
+        return f"the view leaves out {', '.join(lost)}"
+    return plan, tuple(names[str(each)] for each in keys), names[str(time)]
+
+
+def _is_first(condition: Expression, number: str) -> bool:
+    match condition:
+        case Call("=", (Column(name), Literal(value=1)) | (Literal(value=1), Column(name))):
+            return name == number
+        case Call("<=", (Column(name), Literal(value=1))) | Call("<", (Column(name), Literal(value=2))):
+            return name == number
+    return False
+
+
+def is_version(table: Any) -> bool:
+    """Whether a table in FROM is one FOR SYSTEM_TIME."""
+    return isinstance(table, exp.Table) and table.args.get("version") is not None

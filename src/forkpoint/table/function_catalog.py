@@ -1,0 +1,81 @@
+"""The user's functions of one environment."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from forkpoint.errors import ConfigError
+from forkpoint.functions.sql import UserDefinedFunction
+from forkpoint.relational.functions.user import Functions, UserFunction
+from forkpoint.sql.errors import did_you_mean
+from forkpoint.table.functions import as_python_function
+
+
+@dataclass
+class FunctionCatalog:
+    """``system``: functions by name, which precede SQL's own. ``own``: by path. ``called``: those that queries have called, by
+    identity. ``unnamed``: functions that expressions call without a name, by names made for them."""
+
+    system: dict[str, UserFunction] = field(default_factory=dict)
+    own: dict[str, UserFunction] = field(default_factory=dict)
+    called: dict[str, UserFunction] = field(default_factory=dict)
+    unnamed: dict[str, UserFunction] = field(default_factory=dict)
+    _names: dict[int, tuple[str, Any]] = field(default_factory=dict)
+
+    def name_of(self, given: Any) -> str:
+        """The name in SQL of a function that an expression calls without one: its own, with a number if another one has it."""
+        if id(given) not in self._names:
+            own = re.sub(r"\W+", "_", as_python_function(given).name).strip("_").lower() or "function"
+            taken = {*self.unnamed, *self.system, *(path.rpartition(".")[2] for path in self.own)}
+            name = next(name for number in count(1) if (name := own if number == 1 else f"{own}_{number}") not in taken)
+            self.unnamed[name] = as_python_function(given).bound(name)
+            self._names[id(given)] = name, given  # which keeps its id
+        return self._names[id(given)][0]
+
+    @property
+    def by_identity(self) -> dict[str, UserFunction]:
+        """All functions of the program; of two with the same name and version the one that queries call."""
+        return {each.identity: each for each in (*self.own.values(), *self.system.values(), *self.unnamed.values())} | self.called
+
+    def names(self) -> Iterable[str]:
+        return sorted({*self.system, *self.own})
+
+    def reachable(self, path: Callable[[str], str]) -> Functions:
+        """The functions that a query may call. ``path``: of a name in the query."""
+        names = frozenset(each.rpartition(".")[2].upper() for each in (*self.names(), *self.unnamed))
+        return Functions({**self.system, **self.unnamed}, lambda name: self.own.get(path(name).lower()), names, self.called)
+
+    def create(self, path: str, given: Any, *, system: bool, if_not_exists: bool = False) -> None:
+        """Raises ConfigError."""
+        path = path.lower()
+        functions = self.system if system else self.own
+        if path not in functions:
+            functions[path] = as_python_function(given).bound(path)
+        elif not if_not_exists:
+            raise ConfigError(f"there already is a function {path!r}; drop it first")
+
+    def drop(self, path: str, *, system: bool) -> bool:
+        """Whether there was such a function."""
+        return (self.system if system else self.own).pop(path.lower(), None) is not None
+
+    def unknown(self, path: str, *, system: bool) -> str:
+        """What is wrong with the name of a function that does not exist."""
+        known = self.system if system else self.own
+        return f"there is no function {path.lower()!r}; {did_you_mean(path, known)}"
+
+
+def imported(path: str) -> Any:
+    """The function that ``module.attribute`` names; of a class, an instance. Raises ConfigError."""
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise ConfigError(f"{path!r} is no function's name; write 'module.function'")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{path!r} cannot be imported: {error}") from error
+    return found() if isinstance(found, type) and issubclass(found, UserDefinedFunction) else found
