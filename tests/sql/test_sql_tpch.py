@@ -95,8 +95,10 @@ def test_a_query_over_tables_that_lose_rows_ends_with_the_answer(tpch: Path, tmp
     with duckdb.connect() as database:
         tables = environment(number)
         for path in sorted(tpch.glob("*.parquet")):
-            database.execute(f"CREATE VIEW {path.stem}_rows AS FROM '{path}'")
             if path.stem in ("orders", "lineitem"):
+                database.execute(
+                    f"CREATE VIEW {path.stem}_rows AS FROM '{path}' WHERE {path.stem[0]}_orderkey % 5 < 2"
+                )  # to be quick
                 refreshed(database, path.stem, into := tmp_path / path.name, 1 + number % 2)
                 add_changes(tables, path, into)
             else:
