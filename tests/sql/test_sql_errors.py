@@ -217,9 +217,14 @@ MISTAKES = [
         "a lookup join takes rows that are only added: what it finds for a row that is removed may differ from what",
     ),
     (
-        "SELECT PROCTIME() AS p FROM orders",
-        "       ^",
+        "SELECT k FROM orders WHERE at < PROCTIME()",
+        " " * 32 + "^",
         "PROCTIME gives another value when an epoch is repeated; use a column of the input",
+    ),
+    (
+        "SELECT * FROM TABLE(TUMBLE(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
+        " " * 51 + "^",
+        "column 'now' is not event time: it is PROCTIME(), and only lookup joins take processing time; use a time of the rows",
     ),
     (
         "CREATE TABLE t (k INT, now AS PROCTIME(), WATERMARK FOR now AS now) WITH ('connector' = 'print')",

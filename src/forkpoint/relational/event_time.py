@@ -94,6 +94,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return f"the event time of table {table!r} is {', '.join(sorted(rowtimes(plan)))}"
         case Select(items=items):
             of = unwrapped(next(item.of for item in items if item.name == name))
+            if isinstance(of, Call) and of.function == PROCTIME:
+                return "it is PROCTIME(), and only lookup joins take processing time; use a time of the rows"
             if not isinstance(of, Column):
                 return "an expression computes it; select the column that is event time itself"
             return why_not_rowtime(plan.input, of.name)
