@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from forkpoint.errors import ConfigError, one_of
 from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
@@ -16,6 +19,7 @@ from forkpoint.relational.types import SqlType, array_type, row_of
 from forkpoint.table.data_types import sql_type_of
 from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import FunctionCall
+from forkpoint.types import Row
 
 _FORMS = ("general", "pandas", "arrow")
 
@@ -61,6 +65,16 @@ class PythonFunction:
     deterministic: bool | None
     name: str
     version: str
+    columns: tuple[str, ...] = ()
+
+    def alias(self, *names: str) -> PythonFunction:
+        """The function, whose columns in ``join_lateral``, ``flat_map`` and ``aggregate`` have these names."""
+        return replace(self, columns=names)
+
+    def of_rows(self, names: Sequence[str]) -> PythonFunction:
+        """The function, which takes a Row of columns with these names; over pandas a DataFrame, over Arrow a table."""
+        make = {"general": _row, "pandas": _frame, "arrow": _table}[self.form]
+        return replace(self, given=_with_rows(self.given, functools.partial(make, tuple(names))), input_types=None)
 
     def __call__(self, *args: Any) -> Expression:
         """A call in an expression: ``function(col("a"), 1)``."""
@@ -135,6 +149,37 @@ class PythonFunction:
             return sql_type_of(given)
         except ConfigError as error:
             raise self._error(f"{what}: {error}") from error
+
+
+def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return Row.of(names, values)
+
+
+def _frame(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))
+
+
+def _table(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
+    return pa.RecordBatch.from_arrays(list(columns), list(names))
+
+
+def _with_rows(given: Any, make: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """A function, or a copy of an instance, whose methods take one row instead of values."""
+    if not isinstance(given, UserDefinedFunction):
+        return functools.partial(_called_with_row, given, 0, make)
+    body = copy.copy(given)
+    of_values = [(name, at) for name, at in (("eval", 0), ("accumulate", 1), ("retract", 1)) if hasattr(given, name)]
+    for name, at in of_values:
+        method = functools.partial(getattr(type(given), name), body)
+        setattr(body, name, functools.partial(_called_with_row, method, at, make))
+    return body
+
+
+def _called_with_row(method: Callable[..., Any], before: int, make: Callable[[tuple[Any, ...]], Any], *values: Any) -> Any:
+    """``before``: how many arguments precede the row's values."""
+    return method(*values[:before], make(values[before:]))
 
 
 def _method(body: Any) -> Any:
