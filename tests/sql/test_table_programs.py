@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import forkpoint as fp
-from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtf
+from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtaf, udtf
 from forkpoint.table import expressions as e
 
 PAYMENTS = [("ann", 3), ("bob", 4), ("ann", 5)]
@@ -130,6 +130,19 @@ class Spread(fp.SqlAggregateFunction):
         return fp.Row(accumulator[0], accumulator[1])
 
 
+class Largest(fp.TableAggregateFunction):
+    def create_accumulator(self) -> Any:
+        return []
+
+    def accumulate(self, accumulator: Any, *args: Any) -> None:
+        accumulator.append(args[0])
+        accumulator.sort(reverse=True)
+        del accumulator[2:]
+
+    def emit_value(self, accumulator: Any) -> Any:
+        yield from accumulator
+
+
 def test_functions_of_whole_rows(t_env: fp.StreamTableEnvironment) -> None:
     table = t_env.from_elements(PAYMENTS, ["name", "cents"])
     letters = udtf(lambda name, n: [(letter, n) for letter in name[:2]], result_types=["STRING", "BIGINT"])
@@ -149,6 +162,10 @@ def test_functions_of_whole_rows(t_env: fp.StreamTableEnvironment) -> None:
     assert rows(table.map(thirds)) == [(1,), (1,), (1,)]
     groups = table.group_by(col("name")).aggregate(spread.alias("most", "n")).select(col("name"), col("most"), col("n"))
     assert rows(groups) == [("ann", 5, 2), ("bob", 4, 1)]
+    largest = udtaf(Largest(), result_type="BIGINT", accumulator_type="ARRAY<BIGINT>")
+    two = table.flat_aggregate(largest(col("cents")).alias("cents")).select(col("cents"))
+    by_name = table.group_by(col("name")).flat_aggregate(largest(col("cents"))).select(col("name"), col("f0"))
+    assert (rows(two), rows(by_name)) == ([(4,), (5,)], [("ann", 3), ("ann", 5), ("bob", 4)])
     assert rows(table.aggregate(spread).select(col("most"))) == [(5,)]
 
 

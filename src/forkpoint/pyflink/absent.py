@@ -54,8 +54,8 @@ _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env
 _PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
 _CATALOG = Reason("catalogues are in memory", "create tables with execute_sql(), and list them with list_tables()")
 _AGGREGATE = Reason(
-    "accumulators are values, and an aggregate function has one row",
-    "use lists and dicts in an AggregateFunction, or a stream: table_env.to_data_stream(table).key_by(…)",
+    "accumulators are values",
+    "use lists and dicts in an accumulator, or state of a stream: table_env.to_data_stream(table).key_by(…)",
 )
 _MODULE = Reason("there are no modules", "give a function a name with create_temporary_system_function()")
 _NO_TYPE = Reason("SQL has no such type here", "see the types in docs/sql.md")
@@ -134,7 +134,7 @@ _NAMES = _each(
         "CompiledPlan PlanReference": _PLAN,
         "HiveModule Module ModuleEntry": _MODULE,
         "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
-        "DataView FlatAggregateTable ListView MapView TableAggregateFunction udtaf": _AGGREGATE,
+        "DataView ListView MapView": _AGGREGATE,
         "AsyncScalarFunction": Reason(
             "functions of SQL are not asynchronous", "look it up in a stream: AsyncDataStream, lookup_join"
         ),

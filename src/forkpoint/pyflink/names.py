@@ -133,7 +133,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table": "AggregateFunction ChangelogMode DataTypes EnvironmentSettings ExplainDetail Expression "
         "FormatDescriptor FunctionContext GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind "
         "ScalarFunction Schema SqlDialect StatementSet StreamTableEnvironment Table TableConfig TableDescriptor "
-        "TableEnvironment TableFunction TablePipeline TableResult TableSchema WindowGroupedTable",
+        "TableAggregateFunction TableEnvironment TableFunction TablePipeline TableResult TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
         "pyflink.table.changelog_mode": "ChangelogMode",
         "pyflink.table.environment_settings": "EnvironmentSettings",
@@ -144,7 +144,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.schema": "Schema",
         "pyflink.table.sql_dialect": "SqlDialect",
         "pyflink.table.statement_set": "StatementSet",
-        "pyflink.table.table": "AggregatedTable GroupWindowedTable GroupedTable OverWindowedTable Table WindowGroupedTable",
+        "pyflink.table.table": "AggregatedTable FlatAggregateTable GroupWindowedTable GroupedTable OverWindowedTable Table WindowGroupedTable",
         "pyflink.table.table_config": "TableConfig",
         "pyflink.table.table_descriptor": "FormatDescriptor TableDescriptor",
         "pyflink.table.table_environment": "StreamTableEnvironment TableEnvironment",
@@ -152,7 +152,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.table_result": "CloseableIterator TableResult",
         "pyflink.table.table_schema": "TableSchema",
         "pyflink.table.types": f"{_COLUMN_TYPES} DataType DataTypes Row RowField RowKind RowType",
-        "pyflink.table.udf": "AggregateFunction FunctionContext ScalarFunction TableFunction udaf udf udtf",
+        "pyflink.table.udf": "AggregateFunction FunctionContext ScalarFunction TableAggregateFunction TableFunction udaf udf "
+        "udtaf udtf",
         "pyflink.table.window": "GroupWindow Over OverWindow Session Slide Tumble",
         "pyflink.util": "",
     }.items()
@@ -231,6 +232,7 @@ _ELSEWHERE: dict[str, str] = {
     "RowField": "forkpoint.table.data_types:RowField",
     "SqlDialect": "forkpoint.table.settings:SqlDialect",
     "TableSchema": "forkpoint:ResolvedSchema",
+    "FlatAggregateTable": "forkpoint.table.table:AggregatedTable",
     "WindowGroupedTable": "forkpoint.table.table:GroupedTable",
     # file formats
     **{name: f"forkpoint.pyflink.formats:{name}" for name in _FORMATS.split()},

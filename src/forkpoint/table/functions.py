@@ -13,7 +13,13 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from forkpoint.errors import ConfigError, one_of
-from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
+from forkpoint.functions.sql import (
+    ScalarFunction,
+    SqlAggregateFunction,
+    TableAggregateFunction,
+    TableFunction,
+    UserDefinedFunction,
+)
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
 from forkpoint.relational.types import SqlType, array_type, row_of
 from forkpoint.table.data_types import sql_type_of
@@ -121,7 +127,8 @@ class PythonFunction:
         if given is None and isinstance(body, SqlAggregateFunction):
             given = body.get_result_type()
         if given is not None:
-            return self._type("result_type", given)
+            found = self._type("result_type", given)
+            return _rows_of([found]) if isinstance(body, TableAggregateFunction) else found
         called = body.get_value if isinstance(body, SqlAggregateFunction) else body.eval
         try:
             hint = typing.get_type_hints(_plain(called)).get("return")
@@ -136,10 +143,7 @@ class PythonFunction:
         if self.result_type is None:
             raise self._error("it has no result types; give result_types, as in @udtf(result_types=['STRING', 'INT'])")
         given = self.result_type if isinstance(self.result_type, list | tuple) else [self.result_type]
-        types = [self._type("result_types", of) for of in given]
-        if len(types) == 1 and types[0].name == "ROW":
-            return array_type(types[0])
-        return array_type(row_of([f"f{at}" for at in range(len(types))], types))
+        return _rows_of([self._type("result_types", of) for of in given])
 
     def _error(self, problem: str) -> ConfigError:
         return ConfigError(f"{_MADE_BY[self.kind][0]} {self.name!r}: {problem}")
@@ -149,6 +153,12 @@ class PythonFunction:
             return sql_type_of(given)
         except ConfigError as error:
             raise self._error(f"{what}: {error}") from error
+
+
+def _rows_of(types: list[SqlType]) -> SqlType:
+    """Rows of columns of these types; a single ROW is that of the rows."""
+    of_row = len(types) == 1 and types[0].name == "ROW"
+    return array_type(types[0] if of_row else row_of([f"f{at}" for at in range(len(types))], types))
 
 
 def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
@@ -256,6 +266,20 @@ def udaf(
     that. See ``udf()``. Raises ConfigError.
     """
     return _made("aggregate", f, input_types, result_type, accumulator_type, func_type, deterministic, name, version)
+
+
+def udtaf(
+    f: TableAggregateFunction | None = None,
+    input_types: Any = None,
+    result_type: Any = None,
+    accumulator_type: Any = None,
+    deterministic: bool | None = None,
+    name: str | None = None,
+    version: str = "1",
+) -> Any:
+    """A TableAggregateFunction for ``flat_aggregate``; without ``f`` a decorator. ``result_type``: of a row. See ``udaf()``.
+    Raises ConfigError."""
+    return _made("aggregate", f, input_types, result_type, accumulator_type, "general", deterministic, name, version)
 
 
 def _made(

@@ -240,6 +240,17 @@ class Table:
         """An aggregate function over all rows, for ``select``."""
         return self.group_by().aggregate(func)
 
+    def flat_aggregate(self, func: Call) -> AggregatedTable:
+        """A table aggregate function over all rows, for ``select``."""
+        return self.group_by().flat_aggregate(func)
+
+    def _elements(self, column: str, names: Sequence[str]) -> Table:
+        """The table with the rows of an array of ROWs in place of it."""
+        others = "".join(f"{quoted(name)}, " for name in self._types if name != column)
+        columns = f" ({', '.join(map(quoted, names))})" if names else ""
+        text = f"SELECT {others}`rows`.* FROM `table` CROSS JOIN UNNEST({quoted(column)}) AS `rows`{columns}"
+        return self._bound(text, table=self)
+
     def _fields(self, column: str, names: Sequence[str]) -> Table:
         """The table with the fields of a ROW in place of it."""
         of = self._types[column]
@@ -358,12 +369,21 @@ class GroupedTable:
 
     def aggregate(self, func: Call) -> AggregatedTable:
         """An aggregate function over each group, for ``select`` with its columns and the keys."""
+        found, names = self._result(func)
+        return AggregatedTable(found._fields("$result", names))
+
+    def flat_aggregate(self, func: Call) -> AggregatedTable:
+        """A table aggregate function over each group, for ``select`` with its columns and the keys."""
+        found, names = self._result(func)
+        return AggregatedTable(found._elements("$result", names))
+
+    def _result(self, func: Call) -> tuple[Table, tuple[str, ...]]:
+        """The keys with the result of a function, and the names of its columns."""
         if self._windows:
             raise ConfigError("aggregate() of windows is not supported yet; call the function in select()")
         call, names = self._table._called(func)
         keys = [Expression(key) for key in self._keys]
-        found = self.select(*keys, Expression(Named(call, ("$result",))))
-        return AggregatedTable(found._fields("$result", names))
+        return self.select(*keys, Expression(Named(call, ("$result",)))), names
 
 
 class AggregatedTable:
