@@ -144,7 +144,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.schema": "Schema",
         "pyflink.table.sql_dialect": "SqlDialect",
         "pyflink.table.statement_set": "StatementSet",
-        "pyflink.table.table": "AggregatedTable FlatAggregateTable GroupWindowedTable GroupedTable OverWindowedTable Table WindowGroupedTable",
+        "pyflink.table.table": f"{_TABLES} FlatAggregateTable Table WindowGroupedTable",
         "pyflink.table.table_config": "TableConfig",
         "pyflink.table.table_descriptor": "FormatDescriptor TableDescriptor",
         "pyflink.table.table_environment": "StreamTableEnvironment TableEnvironment",

@@ -1,11 +1,12 @@
 """Runs PyFlink's own tests on forkpoint, and writes how each of them ends to ``own_tests.json``.
 
-    python tests/parity/pyflink/own_tests.py [--check] [--from CHECKOUT] [PATTERN…]
+    python tests/parity/pyflink/own_tests.py [--check] [--from CHECKOUT] [--tables] [PATTERN…]
 
 The tests are those of the release, from Flink's repository: PyPI's source distribution has none. They are fetched with git
 into ``.flink/tests`` (or taken from a checkout that is there already), run as they are and not kept. ``pyflink`` is
 forkpoint's; what they need of PyFlink's test utilities and of the JVM is in ``own_tests_shim.py``. With ``--check`` nothing
 is written, and the exit code tells whether every test ends as recorded. ``PATTERN``: only tests that have it in their name.
+``--tables``: those of the Table API instead, recorded in ``own_table_tests.json``.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import time
 import traceback
 import unittest
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "own_tests.json"
+RECORDED_OF_TABLES = HERE / "own_table_tests.json"
 REPOSITORY = "https://github.com/apache/flink"
 TAG = "release-2.3.0"
 SECONDS = 120  # that a test may take
@@ -55,9 +57,19 @@ MODULES = (
     "datastream.tests.test_window",
 )
 
+TABLE_MODULES = tuple(
+    f"table.tests.test_{name}"
+    for name in (
+        "calc column_operation correlate dependency descriptor distinct environment_settings explain expression join "
+        "pandas_conversion pandas_udaf pandas_udf row_based_operation schema schema_operation set_operation sort sql "
+        "table_config table_descriptor table_environment_api table_pipeline table_schema types udaf udf udtf window"
+    ).split()
+)
+
 # Tests that are about nothing of forkpoint's, by a part of their name: they are not run.
 JAVA = "looks into Flink's Java objects"
 TABLE = "is about the Table API"
+OLD_CSV = "reads files with a connector that Flink keeps for its tests"
 NOT_RELEVANT: dict[str, str] = {
     "test_serialization_schemas": "is about schemas of connectors for messages, which are Java objects",
     "test_from_java_type": JAVA,
@@ -84,6 +96,22 @@ NOT_RELEVANT: dict[str, str] = {
     "test_set_stream_env": "reads an environment variable of PyFlink's workers",
     "StreamExecutionEnvironmentTests.test_add_python_file": TABLE,
     "StreamExecutionEnvironmentTests.test_execute.": TABLE,
+    # of tables
+    **dict.fromkeys(("test_column_operation", "test_correlate", "test_distinct", "test_join", "test_set_operation"), JAVA),
+    **dict.fromkeys(("test_sort", "table.tests.test_window", "test_explain.", "test_expression", "_from_json_plan"), JAVA),
+    **dict.fromkeys(("CalcTests.test_select", "CalcTests.test_alias", "CalcTests.test_where", "CalcTests.test_filter"), JAVA),
+    **dict.fromkeys(("java_", "modules", "_module_twice", "and_load_module", "test_register_functions"), JAVA),
+    **dict.fromkeys(("with_built_in_", "StreamDependencyTests.test_set_environment", "test_set_sys_executable"), JAVA),
+    **dict.fromkeys(("test_table_pipeline_compile", "test_table_from_descriptor", "test_sql_ddl"), JAVA),
+    **dict.fromkeys(("_table_from_descriptor", "exists_from_descriptor"), "asks Flink's catalogue"),
+    "table.tests.test_types": "is about PyFlink's own classes of types, and how it infers and verifies them",
+    "table.tests.test_descriptor": "is about descriptors that Flink has replaced",
+    "EmbeddedThreadTests": "is about running Python within the JVM",
+    **dict.fromkeys(("test_deterministic", "test_name", "test_using_decorator"), "looks into PyFlink's wrapper of functions"),
+    **dict.fromkeys(("group_window_over_time", "group_window_aggregate_function", "test_row_time_over_r"), OLD_CSV),
+    "test_to_pandas_with_event_time": OLD_CSV,
+    "UserDefinedFunctionTests.test_scalar_function": "reads an environment variable of PyFlink's workers",
+    "test_udt": "is about user-defined types, which Flink has for Java",
 }
 # Modules of tests that aren't looked at: table, dataframe and ml (other APIs), fn_execution and metrics (inside of PyFlink's
 # workers), test_parquet and test_orc of datastream.formats (which PyFlink skips without Hadoop), the other connectors (Java's),
@@ -111,7 +139,7 @@ def build_tools(directory: Path) -> str:
     """What pip builds the package of a test with."""
     if not directory.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", directory]
-        subprocess.run([*pip, "setuptools", "wheel"], check=True)
+        subprocess.run([*pip, "setuptools", "wheel", "pytz"], check=True)
     return str(directory)
 
 
@@ -180,10 +208,10 @@ def said(table: dict[str, str], name: str) -> str | None:
     return next((why for part, why in table.items() if part in f"{name}."), None)
 
 
-def run(tests: Path, patterns: list[str]) -> dict[str, str]:
+def run(tests: Path, modules: Sequence[str], patterns: list[str]) -> dict[str, str]:
     """How each relevant test ends."""
     found: dict[str, str] = {}
-    for module in MODULES:
+    for module in modules:
         if said(NOT_RELEVANT, module) is not None:
             continue
         for name, case in tests_of(tests, module).items():
@@ -201,29 +229,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, compare with what is recorded")
     parser.add_argument("--from", dest="checkout", type=Path, help="a checkout of Flink's repository")
+    parser.add_argument("--tables", action="store_true", help="the tests of the Table API")
     parser.add_argument("patterns", nargs="*", help="all of them by default")
     arguments = parser.parse_args()
     tests = fetched(arguments.checkout or HERE.parents[2] / ".flink" / "tests")
     os.environ["FORKPOINT_ENGINE"] = "local"
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [build_tools(HERE.parents[2] / ".flink" / "build-tools"), os.environ.get("PYTHONPATH", "")]
-    )
+    tools = build_tools(HERE.parents[2] / ".flink" / "build-tools")
+    os.environ["PYTHONPATH"] = os.pathsep.join([tools, os.environ.get("PYTHONPATH", "")])
+    sys.path.append(tools)
     warnings.simplefilter("ignore")
     import own_tests_shim
 
     own_tests_shim.install()
-    found = run(tests, arguments.patterns or [""])
+    recorded_in = RECORDED_OF_TABLES if arguments.tables else RECORDED
+    found = run(tests, TABLE_MODULES if arguments.tables else MODULES, arguments.patterns or [""])
     passed = sum(how == "passed" for how in found.values())
     print(f"{passed} of {len(found)} relevant tests pass ({100 * passed / max(1, len(found)):.1f} %)")
     recorded = {name: how if how == "passed" else said(REASONS, name) for name, how in found.items()}
     unexplained = [f"{name}: {found[name]}" for name, how in recorded.items() if how is None]
     if arguments.check or arguments.patterns:
-        before = json.loads(RECORDED.read_text())
+        before = json.loads(recorded_in.read_text())
         unexplained += [
             f"{name}: {how}; recorded: {before.get(name)}" for name, how in recorded.items() if how != before.get(name)
         ]
     elif not unexplained:
-        RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+        recorded_in.write_text(json.dumps(recorded, indent=1) + "\n")
     if unexplained:
         sys.exit("\n".join(unexplained))
 
