@@ -231,7 +231,7 @@ _ELSEWHERE: dict[str, str] = {
     "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
     "RowField": "forkpoint.table.data_types:RowField",
     "SqlDialect": "forkpoint.table.settings:SqlDialect",
-    "TableSchema": "forkpoint:ResolvedSchema",
+    "TableSchema": "forkpoint:ResolvedSchema.physical",
     "FlatAggregateTable": "forkpoint.table.table:AggregatedTable",
     "WindowGroupedTable": "forkpoint.table.table:GroupedTable",
     # file formats

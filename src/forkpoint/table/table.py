@@ -293,7 +293,7 @@ class Table:
 
     def execute(self) -> TableResult:
         """The changes of the result, which run when they are collected or printed."""
-        return TableResult(self._plan.schema, self._session.stream(self._plan))
+        return TableResult(self._plan.schema, self._session.stream(self._plan), named=self._session.named_rows)
 
     def insert_into(self, table_path_or_descriptor: str | TableDescriptor, overwrite: bool = False) -> TablePipeline:
         """The table as the input of another one, for ``execute`` or a statement set."""
