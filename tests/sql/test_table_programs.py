@@ -16,6 +16,7 @@ import pytest
 import forkpoint as fp
 from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtaf, udtf
 from forkpoint.table import expressions as e
+from forkpoint.table.views import ListView, MapView
 
 PAYMENTS = [("ann", 3), ("bob", 4), ("ann", 5)]
 
@@ -141,6 +142,37 @@ class Largest(fp.TableAggregateFunction):
 
     def emit_value(self, accumulator: Any) -> Any:
         yield from accumulator
+
+
+class Words(fp.SqlAggregateFunction):
+    """Of views, as PyFlink's programs have them."""
+
+    def create_accumulator(self) -> Any:
+        return fp.Row(ListView(), MapView())
+
+    def accumulate(self, accumulator: Any, *args: Any) -> None:
+        word = args[0]
+        accumulator[0].add(word)
+        accumulator[1].put(word, (accumulator[1].get(word) or 0) + 1)
+
+    def get_value(self, accumulator: Any) -> Any:
+        return "".join(sorted(accumulator[0].get())) + str(dict(sorted(accumulator[1].items())))
+
+    def get_result_type(self) -> Any:
+        return DataTypes.STRING()
+
+    def get_accumulator_type(self) -> Any:
+        text = DataTypes.STRING()
+        views = [DataTypes.FIELD("l", DataTypes.LIST_VIEW(text)), DataTypes.FIELD("m", DataTypes.MAP_VIEW(text, DataTypes.INT()))]
+        return DataTypes.ROW(views)
+
+
+def test_views_in_accumulators(t_env: fp.StreamTableEnvironment) -> None:
+    t_env._session.env.set_max_epoch_rows(1)
+    table = t_env.from_elements(PAYMENTS, ["name", "cents"])
+    words = table.select(udaf(Words())(col("name")))
+    with words.execute().collect() as changes:
+        assert tuple(list(changes)[-1]) == ("annannbob{'ann': 2, 'bob': 1}",)
 
 
 def test_functions_of_whole_rows(t_env: fp.StreamTableEnvironment) -> None:

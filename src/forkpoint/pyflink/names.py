@@ -131,11 +131,12 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
         "pyflink.table": "AggregateFunction ChangelogMode DataTypes EnvironmentSettings ExplainDetail Expression "
-        "FormatDescriptor FunctionContext GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind "
-        "ScalarFunction Schema SqlDialect StatementSet StreamTableEnvironment Table TableConfig TableDescriptor "
+        "FormatDescriptor FunctionContext GroupWindowedTable GroupedTable ListView MapView OverWindowedTable ResultKind Row "
+        "RowKind ScalarFunction Schema SqlDialect StatementSet StreamTableEnvironment Table TableConfig TableDescriptor "
         "TableAggregateFunction TableEnvironment TableFunction TablePipeline TableResult TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
         "pyflink.table.changelog_mode": "ChangelogMode",
+        "pyflink.table.data_view": "ListView MapView",
         "pyflink.table.environment_settings": "EnvironmentSettings",
         "pyflink.table.explain_detail": "ExplainDetail",
         "pyflink.table.expression": f"{_UNITS} Expression",
@@ -228,6 +229,7 @@ _ELSEWHERE: dict[str, str] = {
         for name in ["AggregatedTable", "GroupWindowedTable", "GroupedTable", "OverWindowedTable"]
     },
     **{name: f"forkpoint.table.window:{name}" for name in ("GroupWindow", "OverWindow")},
+    **{name: f"forkpoint.table.views:{name}" for name in ("ListView", "MapView")},
     "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
     "RowField": "forkpoint.table.data_types:RowField",
     "SqlDialect": "forkpoint.table.settings:SqlDialect",

@@ -23,9 +23,10 @@ from forkpoint.functions.sql import (
 )
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
 from forkpoint.relational.types import SqlType, array_type, row_of
-from forkpoint.table.data_types import sql_type_of
+from forkpoint.table.data_types import DataType, sql_type_of
 from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import FunctionCall
+from forkpoint.table.views import Views, views_of, with_views
 from forkpoint.types import Row
 
 _FORMS = ("general", "pandas", "arrow")
@@ -133,7 +134,9 @@ class PythonFunction:
             raise self._error("it has no accumulator type; give accumulator_type, as in 'ROW<n BIGINT, total DOUBLE>'")
         methods = {"retract": SqlAggregateFunction.retract, "merge": SqlAggregateFunction.merge}
         can = frozenset(name for name, absent in methods.items() if getattr(type(body), name) is not absent)
-        return replace(found, accumulator=self._type("accumulator_type", of).with_null(), can=can)
+        views = views_of(of) if isinstance(of, DataType) else {}
+        body = _with_views(body, views) if views else body
+        return replace(found, body=body, accumulator=self._type("accumulator_type", of).with_null(), can=can)
 
     def _result(self, body: Any) -> SqlType:
         given = self.result_type
@@ -198,6 +201,25 @@ def _with_rows(given: Any, make: Callable[[tuple[Any, ...]], Any]) -> Any:
         method = functools.partial(getattr(type(given), name), body)
         setattr(body, name, functools.partial(_called_with_row, method, at, make))
     return body
+
+
+def _with_views(given: SqlAggregateFunction, views: Views) -> SqlAggregateFunction:
+    """A copy of an instance, whose methods get accumulators with views."""
+    body = copy.copy(given)
+    for name in ("accumulate", "retract", "get_value"):
+        method = vars(given).get(name) or functools.partial(getattr(type(given), name), body)
+        setattr(body, name, functools.partial(_called_with_views, method, views))
+    merge = functools.partial(type(given).merge, body)
+    body.merge = functools.partial(_merged_with_views, merge, views)  # type: ignore[method-assign]
+    return body
+
+
+def _called_with_views(method: Callable[..., Any], views: Views, accumulator: Any, *values: Any) -> Any:
+    return method(with_views(accumulator, views), *values)
+
+
+def _merged_with_views(method: Callable[..., Any], views: Views, accumulator: Any, accumulators: Any) -> Any:
+    return method(with_views(accumulator, views), [with_views(each, views) for each in accumulators])
 
 
 def _called_with_row(method: Callable[..., Any], before: int, make: Callable[[tuple[Any, ...]], Any], *values: Any) -> Any:
