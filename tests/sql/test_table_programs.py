@@ -17,6 +17,7 @@ import forkpoint as fp
 from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtaf, udtf
 from forkpoint.table import expressions as e
 from forkpoint.table.views import ListView, MapView
+from forkpoint.testing import run_upgrade
 
 PAYMENTS = [("ann", 3), ("bob", 4), ("ann", 5)]
 
@@ -257,3 +258,28 @@ def test_settings_and_the_catalogue(t_env: fp.StreamTableEnvironment) -> None:
     assert [tables.drop_view("default_database.v"), tables.drop_view("default_database.v")] == [True, False]
     assert "ABS" in tables.list_functions()
     assert "Scan elements" in tables.explain_sql(f"SELECT * FROM {tables.from_elements([(1,)])}")
+
+
+def test_a_query_may_become_a_program() -> None:
+    """The state of SQL's GROUP BY is that of the program's, by uid and by definition."""
+
+    def tables(env: Any, source: Any) -> fp.StreamTableEnvironment:
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+        t_env = fp.StreamTableEnvironment.create(env)
+        t_env.create_temporary_view("payments", stream.map(tuple, output_type=Types.ROW([Types.STRING(), Types.LONG()])))
+        return t_env
+
+    def query(env: Any, source: Any) -> Any:
+        t_env = tables(env, source)
+        found = t_env.sql_query("SELECT f0, SUM(f1) AS total FROM payments WHERE f1 > 1 GROUP BY f0")
+        return t_env.to_changelog_stream(found).map(str)
+
+    def program(env: Any, source: Any) -> Any:
+        t_env = tables(env, source)
+        payments = t_env.from_path("payments")
+        found = payments.where(payments.f1 > 1).group_by(payments.f0).select(payments.f1.sum.alias("total"), payments.f0)
+        return t_env.to_changelog_stream(found.select(col("f0"), col("total"))).map(str)
+
+    done = run_upgrade(query, program, ([("ann", 300), ("bob", 1)], [("ann", 30), ("ann", 1)]))
+    assert done.before.output == ["Row(f0='ann', total=300)"]
+    assert sorted(done.after.output) == ["Row(f0='ann', total=300)", "Row(f0='ann', total=330)"]
