@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from test_sql_user_functions import LOCAL, folded
+from sql_functions import LOCAL, folded
 
 import forkpoint as fp
 from forkpoint.sql.errors import SqlError, Text
