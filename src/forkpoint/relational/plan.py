@@ -30,6 +30,10 @@ class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defau
         return self.fields
 
 
+ONE_ROW = Scan("one-row", ())
+"""What a query without FROM reads: a row without columns, once."""
+
+
 class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
     """Projection and filter: the rows of the input for which ``condition`` is true (None: all), as ``items``."""
 

@@ -17,7 +17,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import Plan, Process, Scan, Select, is_updating, keys_of
+from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -30,7 +30,7 @@ from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, Vi
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
-from forkpoint.table.streams import stream_table
+from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
@@ -304,6 +304,8 @@ class Session:
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""
         name = scan.table
+        if name == ONE_ROW.table:
+            return self._sources.setdefault(name, one_row())
         if name not in self._sources:
             table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
             assert not isinstance(table, ProgramView)

@@ -10,9 +10,10 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.bounds import bounded
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import (
+    ONE_ROW,
     Aggregate,
     AggregateCall,
     Order,
@@ -25,14 +26,16 @@ from forkpoint.relational.plan import (
     nodes_of,
     plain_name,
 )
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.types import SqlType, common_type
 from forkpoint.relational.user_calls import check_aggregates, isolated
+from forkpoint.sql.binding.constants import rows_of_values
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.set_operations import distinct, in_both, in_first_only, of_numbered
 from forkpoint.sql.binding.subqueries import (
     HIDDEN,
     VALUE,
@@ -100,6 +103,8 @@ class _QueryBinder:
         """A query, which may compare its rows with those of the outer scope."""
         if isinstance(tree, exp.Subquery):
             return self.subquery(tree.this, outer)
+        if isinstance(tree, exp.Values):
+            return Subquery(rows_of_values(tree, Binder(Scope(self._source, (), functions=self._functions), self._offset)))
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(
@@ -131,11 +136,10 @@ class _QueryBinder:
         if not isinstance(tree, exp.Union) or tree.args.get("distinct"):
             self._without_nested(tree, left)
         if not isinstance(tree, exp.Union):
-            if not tree.args.get("distinct"):
-                raise self.error(tree.expression, f"{name} ALL is not supported yet")
-            return _in_both(left, right) if isinstance(tree, exp.Intersect) else _in_first_only(left, right)
+            combined = in_both if isinstance(tree, exp.Intersect) else in_first_only
+            return combined(left, right) if tree.args.get("distinct") else of_numbered(combined, left, right)
         union = Union((left, right))
-        return _distinct(union) if tree.args.get("distinct") else union
+        return distinct(union) if tree.args.get("distinct") else union
 
     def _select(self, tree: Any) -> Subquery:
         below, scope = self._from(tree)
@@ -185,7 +189,7 @@ class _QueryBinder:
         if tree.args.get("distinct") is not None:
             if any(item.name.startswith(ORDER) for item in items):
                 raise self.error(tree.args["order"], "with DISTINCT, ORDER BY takes columns of SELECT")
-            plan = _distinct(self._without_nested(tree, plan))
+            plan = distinct(self._without_nested(tree, plan))
         return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
 
     def _without_nested(self, tree: Any, plan: Plan) -> Plan:
@@ -244,7 +248,7 @@ class _QueryBinder:
     def _from(self, tree: Any) -> tuple[Plan, Scope]:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
-            raise self.error(tree, "a query without FROM is not supported yet")
+            return ONE_ROW, Scope(self._source, (), outer=self._outer, functions=self._functions)
         if is_version(source.this):
             raise self.error(
                 source.this, "FOR SYSTEM_TIME is for a table that is joined: FROM o JOIN t FOR SYSTEM_TIME AS OF o.ts"
@@ -262,6 +266,8 @@ class _QueryBinder:
         """A table or subquery in FROM."""
         if isinstance(table, exp.Subquery):
             plan, alias = self.bind(table.this), table.alias
+        elif isinstance(table, exp.Values):
+            plan, alias = self.bind(table), table.alias
         elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
             name = ".".join(part.name for part in table.parts)
             plan, alias = self._table(name, table), table.alias or table.name
@@ -351,40 +357,6 @@ def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[
             items = (*items, Item(column.name, expression))
         found.append(order_of(each, column, binder))
     return items, tuple(found)
-
-
-def _distinct(plan: Plan) -> Plan:
-    return Aggregate(plan, items_of(plan.schema), ())
-
-
-_FIRST = Column("$first", BOOLEAN.with_null(False))
-_OF_FIRST = AggregateCall("COUNT", None, _FIRST, BIGINT.with_null(False))
-_OF_SECOND = AggregateCall("COUNT", None, Call("NOT", (_FIRST,), _FIRST.type), BIGINT.with_null(False))
-
-
-def _in_both(one: Plan, other: Plan) -> Plan:
-    return _counted(one, other, [_compared(">", _OF_FIRST), _compared(">", _OF_SECOND)])
-
-
-def _in_first_only(one: Plan, other: Plan) -> Plan:
-    return _counted(one, other, [_compared(">", _OF_FIRST), _compared("=", _OF_SECOND)])
-
-
-def _compared(function: str, call: AggregateCall) -> Expression:
-    return Call(function, (Column(str(call), call.type), Literal(0, call.type)), BOOLEAN.with_null(False))
-
-
-def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
-    """The distinct rows of two plans whose numbers in each of them fulfil conditions."""
-    columns = [Column(field.name, field.type) for field in one.schema]
-    inputs = []
-    for plan, first in ((one, True), (other, False)):
-        items = [Item(c.name, Column(f.name, f.type)) for c, f in zip(columns, plan.schema, strict=True)]
-        inputs.append(Select(plan, None, (*items, Item(_FIRST.name, Literal(first, _FIRST.type)))))
-    union = Union(tuple(inputs))
-    keys = items_of(union.schema[:-1])
-    counts = Aggregate(union, keys, (_OF_FIRST, _OF_SECOND))
-    return Select(counts, all_of(tuple(conditions)), keys)
 
 
 class _Grouped:
