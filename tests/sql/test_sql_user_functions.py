@@ -360,6 +360,87 @@ print(sorted(tuple(row) for row in tables.execute_sql(query).collect()))
 """
 
 
+# As PyFlink's documentation writes functions.
+PYFLINK = """
+import functools
+from pyflink.common import Row
+from pyflink.table import DataTypes, EnvironmentSettings, TableEnvironment
+from pyflink.table.udf import AggregateFunction, FunctionContext, ScalarFunction, TableFunction, udaf, udf, udtf
+
+class HashCode(ScalarFunction):
+    def __init__(self):
+        self.factor = 12
+    def open(self, function_context: FunctionContext):
+        self.counter = function_context.get_metric_group().counter("calls")
+    def eval(self, s):
+        self.counter.inc()
+        return len(s) * self.factor
+
+class CallableAdd(object):
+    def __call__(self, i, j):
+        return i + j
+
+def partial_add(i, j, k):
+    return i + j + k
+
+@udf(result_type=DataTypes.BIGINT(), func_type="pandas")
+def pandas_add(i, j):
+    return i + j
+
+class Split(TableFunction):
+    def eval(self, string):
+        for s in string.split(" "):
+            yield s, len(s)
+
+class WeightedAvg(AggregateFunction):
+    def create_accumulator(self):
+        return Row(0, 0)
+    def get_value(self, accumulator):
+        return None if accumulator[1] == 0 else accumulator[0] / accumulator[1]
+    def accumulate(self, accumulator, value, weight):
+        accumulator[0] += value * weight
+        accumulator[1] += weight
+    def retract(self, accumulator, value, weight):
+        accumulator[0] -= value * weight
+        accumulator[1] -= weight
+    def get_result_type(self):
+        return DataTypes.DOUBLE()
+    def get_accumulator_type(self):
+        return DataTypes.ROW([DataTypes.FIELD("f0", DataTypes.BIGINT()), DataTypes.FIELD("f1", DataTypes.BIGINT())])
+
+t_env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+t_env.get_config().set("parallelism.default", "1")
+t_env.create_temporary_function("hash_code", udf(HashCode(), result_type=DataTypes.BIGINT()))
+t_env.create_temporary_system_function("add", udf(CallableAdd(), result_type="BIGINT"))
+add_lambda = udf(lambda i, j: i + j, [DataTypes.BIGINT(), DataTypes.BIGINT()], DataTypes.BIGINT())
+t_env.create_temporary_function("add_lambda", add_lambda)
+t_env.create_temporary_function("add_partial", udf(functools.partial(partial_add, k=1), result_type=DataTypes.BIGINT()))
+t_env.create_temporary_function("pandas_add", pandas_add)
+t_env.create_temporary_function("split", udtf(Split(), result_types=[DataTypes.STRING(), DataTypes.INT()]))
+t_env.create_temporary_function("weighted_avg", udaf(WeightedAvg()))
+t_env.create_temporary_view("t", t_env.from_elements([(1, "hi you"), (3, "hi")], ["a", "b"]))
+for query in (
+    "SELECT hash_code(b), add(a, 1), add_lambda(a, a), add_partial(a, a), pandas_add(a, 10) FROM t",
+    "SELECT a, word, length FROM t, LATERAL TABLE(split(b)) AS s(word, length)",
+    "SELECT a, word FROM t LEFT JOIN LATERAL TABLE(split(b)) AS s(word, length) ON TRUE",
+    "SELECT b, weighted_avg(n, n) FROM (SELECT b, a, COUNT(*) AS n FROM t GROUP BY a, b) AS c GROUP BY b",
+):
+    print(sorted(tuple(row) for row in t_env.sql_query(query).execute().collect()))
+"""
+
+
+def test_functions_as_pyflink_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PYFLINK)
+    command = ["-m", "forkpoint.pyflink", str(tmp_path / "app.py")]
+    done = run_python(command, capture_output=True, text=True, env={**ENVIRONMENT, "FORKPOINT_ENGINE": "local"}, check=True)
+    assert done.stdout.splitlines() == [
+        "[(24, 4, 6, 7, 13), (72, 2, 2, 3, 11)]",
+        "[(1, 'hi', 2), (1, 'you', 3), (3, 'hi', 2)]",
+        "[(1, 'hi'), (1, 'you'), (3, 'hi')]",
+        "[('hi', 1.0), ('hi you', 1.0)]",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_functions_of_a_program_and_of_its_modules_reach_the_workers_of_spark(tmp_path: Path) -> None:

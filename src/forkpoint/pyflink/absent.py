@@ -54,8 +54,8 @@ _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env
 _PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
 _CATALOG = Reason("catalogues are in memory", "create tables with execute_sql(), and list them with list_tables()")
 _AGGREGATE = Reason(
-    "aggregates and table functions of a program are not supported yet",
-    "use SQL's aggregates, or a stream: table_env.to_data_stream(table).key_by(…)",
+    "functions that aggregate to tables, views in accumulators and asynchronous functions are not supported yet",
+    "use udf(), udtf() and udaf(), or a stream: table_env.to_data_stream(table).key_by(…)",
 )
 _MODULE = Reason("there are no modules", "give a function a name with create_temporary_system_function()")
 _CHANGES = Reason("a table knows its changes", "leave it out")
@@ -87,8 +87,6 @@ _MODULES = _each(
         "pyflink.table.changelog_mode": _CHANGES,
         "pyflink.table.compiled_plan pyflink.table.plan_reference": _PLAN,
         "pyflink.table.data_view pyflink.table.functions": _AGGREGATE,
-        "pyflink.table.AggregateFunction pyflink.table.functions.AggregateFunction "
-        "pyflink.table.table_environment.AggregateFunction pyflink.table.udf.AggregateFunction": _AGGREGATE,
         "pyflink.table.descriptors": Reason("Flink has replaced it", "use TableDescriptor"),
         "pyflink.table.model_descriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
         "pyflink.table.module": _MODULE,
@@ -139,8 +137,8 @@ _NAMES = _each(
         "HiveModule Module ModuleEntry": _MODULE,
         "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
         "ChangelogMode": _CHANGES,
-        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable ListView MapView TableAggregateFunction TableFunction "
-        "udaf udtaf udtf": _AGGREGATE,
+        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable ListView MapView TableAggregateFunction "
+        "udtaf": _AGGREGATE,
         "AtomicType DayTimeIntervalType FractionalType IntegralType ListViewType MapViewType MultisetType NumericType RawType "
         "Resolution UserDefinedType YearMonthIntervalType ZonedTimestampType": _NO_TYPE,
         "descriptor json json_array json_array_agg json_object json_object_agg object_of temporal_overlaps": Reason(

@@ -131,8 +131,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.metrics.metricbase": _METRICS,
         "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext "
         "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect StatementSet "
-        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TablePipeline TableResult TableSchema "
-        "WindowGroupedTable",
+        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TableFunction TablePipeline TableResult "
+        "TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
         "pyflink.table.environment_settings": "EnvironmentSettings",
         "pyflink.table.explain_detail": "ExplainDetail",
@@ -150,7 +150,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.table_result": "CloseableIterator TableResult",
         "pyflink.table.table_schema": "TableSchema",
         "pyflink.table.types": f"{_COLUMN_TYPES} DataType DataTypes Row RowField RowKind RowType",
-        "pyflink.table.udf": "FunctionContext ScalarFunction udf",
+        "pyflink.table.udf": "FunctionContext ScalarFunction TableFunction udaf udf udtf",
         "pyflink.table.window": "GroupWindow Over OverWindow Session Slide Tumble",
         "pyflink.util": "",
     }.items()
@@ -242,8 +242,10 @@ _ELSEWHERE: dict[str, str] = {
 }
 
 
-def resolve(name: str) -> object:
-    """The object for a PyFlink name."""
+def resolve(name: str, of: str = "") -> object:
+    """The object for a PyFlink name. ``of``: the module that it is imported from: tables have an AggregateFunction, too."""
+    if name == "AggregateFunction" and of.startswith("pyflink.table"):
+        name = "SqlAggregateFunction"
     module, _, path = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
     return attrgetter(path)(importlib.import_module(module))
 
