@@ -54,8 +54,8 @@ def folded(tables: fp.StreamTableEnvironment, query: str) -> Counter[Any]:
     return +found
 
 
-def run(query: str, script: list[Any], state: Path, functions: Mapping[str, Any]) -> list[Any]:
-    """The changes that one run of a query emits."""
+def run(query: str, script: list[Any], state: Path, functions: Mapping[str, Any], restore: str | None = None) -> list[Any]:
+    """The changes that one run of a query emits. ``restore``: the savepoint that it starts from."""
 
     def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
         session = Session(env)
@@ -67,4 +67,4 @@ def run(query: str, script: list[Any], state: Path, functions: Mapping[str, Any]
         assert isinstance(statement, Query)
         return session.stream(session.plan(statement), "totals")
 
-    return [tuple(row) for row in run_local(job, script, state_root=str(state), parallelism=1).output]
+    return [tuple(row) for row in run_local(job, script, state_root=str(state), parallelism=1, restore=restore).output]

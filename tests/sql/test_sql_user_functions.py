@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_functions import ROWS, environment, folded, run
 from sql_results import Order, answered
+from test_sql_recompute import replaced
 
 import forkpoint as fp
 from forkpoint.sql.errors import SqlError
-from forkpoint.testing import ABORT, EOF, PAUSE
+from forkpoint.state_processor import SavepointReader
+from forkpoint.testing import ABORT, EOF, PAUSE, Eof
 from programs import ENVIRONMENT, run_python
 
 
@@ -494,6 +496,27 @@ def test_state_of_another_version_of_a_function_is_refused(query: str, changed: 
     )  # the same version, the same meaning
     with pytest.raises(fp.RestoreRefused, match=message):
         run(changed or query, MORE, tmp_path, version("2"))
+
+
+def test_state_of_another_version_can_be_computed_again(tmp_path: Path) -> None:
+    """If the old version is below a group, its results are in the state; above it, it would have to be there."""
+    script = [Order("a", 1, 2, None), Order("b", 2, 3, None), PAUSE, Eof(savepoint=True)]
+    old, new = version("1"), version("2", lambda v: v % 2)
+    for query, changes in (
+        ("SELECT f(v) AS p, COUNT(*) AS n FROM orders GROUP BY f(v)", [(0, 1, 1), (1, 2, 1), (2, 1, -1), (3, 1, -1)]),
+        ("SELECT k, f(SUM(v)) AS s FROM orders GROUP BY k", None),
+    ):
+        place = tmp_path / str(changes is None)
+        run(query, script, place / "old", old)
+        run(query, script, place / "new", new)
+        readers = [SavepointReader.find(place / name, "test") for name in ("old", "new")]
+        restored = replaced(*readers, place / "savepoint")
+        more = [*script, Order("c", 1, 5, None), PAUSE, EOF]
+        if changes is not None:
+            assert sorted(run(query, more, place / "run", new, restored)) == changes
+            continue
+        with pytest.raises(fp.RestoreRefused, match="was computed by function f, version 1, which the program does not have"):
+            run(query, more, place / "run", new, restored)
 
 
 def test_a_function_that_is_not_called_any_more_is_needed_until_its_results_have_been_taken_back(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ class FunctionCatalog:
         """Raises ConfigError."""
         path = path.lower()
         functions = self.system if system else self.own
+        if "@" in path:  # which precedes versions
+            raise ConfigError(f"a function's name has no @: {path!r}")
         if path not in functions:
             functions[path] = as_python_function(given).bound(path)
         elif not if_not_exists:

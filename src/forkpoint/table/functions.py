@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from forkpoint.errors import ConfigError, one_of
+from forkpoint.extras import require
 from forkpoint.functions import KeyedProcessFunction, ProcessFunction
 from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
@@ -19,8 +20,6 @@ from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import FunctionCall
 
 _FORMS = ("general", "pandas", "arrow")
-
-
 _MADE_BY: Mapping[Kind, tuple[str, type[Any]]] = {
     "scalar": ("udf", ScalarFunction),
     "table": ("udtf", TableFunction),
@@ -260,6 +259,8 @@ def _made(
     if not (process if kind == "process" else isinstance(f, of) or (callable(f) and not isinstance(f, UserDefinedFunction))):
         raise ConfigError(f"{what}: {f!r} is neither a function nor a {of.__name__}")
     chosen: Form = one_of(f"{what} {own!r}: func_type", form, _FORMS)
+    if chosen == "pandas":
+        require("pandas", f"{what}(func_type='pandas')")
     if not version or not all(sign.isalnum() or sign in "._-" for sign in version):
         raise ConfigError(f"{what} {own!r}: version {version!r} has other signs than letters, digits and ._-")
     return PythonFunction(kind, f, inputs, result, accumulator, chosen, deterministic, own, version)
