@@ -291,7 +291,8 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     before = _renamed(LEFT, left_columns) | _renamed(RIGHT, right_columns)
     condition = replaced(plan.condition, before)
     keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
-    found = Join(_where(left, left_condition), _where(right, right_condition), plan.kind, None, tuple(keys))
+    inputs = _where(left, left_condition), _where(right, right_condition)
+    found = Join(*inputs, plan.kind, None, tuple(keys), lookup=plan.lookup)
     if plan.within:
         times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
         found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
@@ -300,7 +301,7 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
         versions = tuple(through(each, right_columns) for each in of.key)
         found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns), versions))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
-    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not plan.as_of)
+    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not (plan.as_of or plan.lookup))
     found = _with_condition(found, conjuncts_of(condition), sides)
     after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
     if plan.kind not in ("semi", "anti"):
@@ -338,7 +339,7 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
         sides, pair = _sides(conjunct), _key_pair(conjunct)
         if len(sides) == 1 and (side := min(sides)) in filters:
             filters[side] = (*filters[side], _moved(conjunct, side, ""))
-        elif pair is not None and not (join.as_of and pair[1] not in join.as_of.key):
+        elif pair is not None and _may_be_key(join, pair, keys):
             keys.append(pair)
         else:
             rest.append(conjunct)
@@ -346,6 +347,13 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
     by_text = {f"{one} = {other}": (one, other) for one, other in keys}
     keys = [by_text[text] for text in sorted(by_text)]
     return replace(join, left=left, right=right, condition=all_of(conjuncts_of(all_of(tuple(rest)))), keys=tuple(keys))
+
+
+def _may_be_key(join: Join, pair: tuple[Expression, Expression], keys: list[tuple[Expression, Expression]]) -> bool:
+    """Whether an equation can be part of the key. Versions are found by their key, and rows of another system by its columns."""
+    if join.lookup:
+        return isinstance(pair[1], Column) and all(other != pair[1] for _, other in keys)
+    return not (join.as_of and pair[1] not in join.as_of.key)
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:
@@ -395,7 +403,7 @@ def _where(plan: Plan, condition: Expression | None) -> Plan:
 def pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
     """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
     if join.kind == "inner":  # a row that its key no longer has is no older version of it
-        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of else (LEFT, RIGHT)), None
+        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of or join.lookup else (LEFT, RIGHT)), None
     sides = {"left": (LEFT,), "semi": (LEFT,), "anti": (LEFT,), "right": (RIGHT,)}.get(join.kind, ())
     below = tuple(each for each in conjuncts_of(condition) if _sides(each) and _sides(each) <= set(sides))
     rest = tuple(each for each in conjuncts_of(condition) if each not in below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.plan import (
     LEFT,
+    PROCTIME,
     RIGHT,
     Aggregate,
     Apply,
@@ -42,6 +43,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
         case Join(left=left, right=right, within=Within(windows=Windows())):
             pairs = ((side, name) for side, each in ((LEFT, left), (RIGHT, right)) for name in rowtimes(each))
             return frozenset(side + name for side, name in pairs if side + name in window_columns(plan))
+        case Join(left=left, lookup=True):
+            return frozenset(LEFT + name for name in rowtimes(left))
         case Join(as_of=AsOf(left=Column(name))):
             return frozenset({LEFT + name})
         case Join(kind=kind, within=within) if within:
@@ -66,6 +69,23 @@ def _is_rowtime(of: Expression, plan: Plan) -> bool:
     return isinstance(of, Column) and of.name in rowtimes(plan)
 
 
+def is_processing_time(plan: Plan, name: str) -> bool:
+    """Whether a column is PROCTIME()."""
+    match plan:
+        case Select(input=below, items=items):
+            of = unwrapped(next(item.of for item in items if item.name == name))
+            return (isinstance(of, Call) and of.function == PROCTIME) or (
+                isinstance(of, Column) and is_processing_time(below, of.name)
+            )
+        case Join(left=left, right=right):
+            side, own = (left, LEFT) if name.startswith(LEFT) else (right, RIGHT)
+            return is_processing_time(side, name.removeprefix(own))
+        case Union(inputs=inputs):
+            at = [field.name for field in plan.schema].index(name)
+            return all(is_processing_time(each, each.schema[at].name) for each in inputs)
+    return False
+
+
 def why_not_rowtime(plan: Plan, name: str) -> str:
     """Where a column has lost event time, or never had it, and what to do."""
     match plan:
@@ -77,6 +97,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return f"the event time of table {table!r} is {', '.join(sorted(rowtimes(plan)))}"
         case Select(items=items):
             of = unwrapped(next(item.of for item in items if item.name == name))
+            if isinstance(of, Call) and of.function == PROCTIME:
+                return "it is PROCTIME(), and only lookup joins take processing time; use a time of the rows"
             if not isinstance(of, Column):
                 return "an expression computes it; select the column that is event time itself"
             return why_not_rowtime(plan.input, of.name)

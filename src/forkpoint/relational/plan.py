@@ -194,6 +194,10 @@ class Within(msgspec.Struct, frozen=True):
         return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
 
 
+PROCTIME = "PROCTIME"
+"""The function of the time at which a row is processed. It has no values: a lookup join reads only that a column is that time."""
+
+
 class AsOf(msgspec.Struct, frozen=True):
     """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. ``key``:
     of the right rows. All are over the columns of the inputs."""
@@ -220,6 +224,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
     ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
     a condition, too. ``as_of``: of temporal joins, whose left rows have at most one pair.
+    ``lookup``: whether right rows are those that another system has for a key when a left row comes.
     """
 
     left: Plan
@@ -229,6 +234,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     keys: tuple[tuple[Expression, Expression], ...] = ()
     within: Within | msgspec.UnsetType = msgspec.UNSET
     as_of: AsOf | msgspec.UnsetType = msgspec.UNSET
+    lookup: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -337,7 +343,7 @@ def is_updating(plan: Plan) -> bool:
     match plan:
         case Scan(updating=updating):
             return updating
-        case Join(left=left, as_of=AsOf()):
+        case Join(left=left, as_of=AsOf()) | Join(left=left, lookup=True):
             return is_updating(left)
         case Join(kind="left" | "right" | "full" | "anti", within=msgspec.UNSET) | Over(until=msgspec.UNSET):
             return True
@@ -412,6 +418,8 @@ def window_columns(plan: Plan) -> dict[str, WindowColumn]:
             Select(input=input, items=()) | Apply(input=input) | Over(input=input, until=Column() | Call())
         ):  # a condition on all columns
             return window_columns(input)
+        case Join(left=left, lookup=True):
+            return {LEFT + name: of for name, of in window_columns(left).items()}
         case Join(left=left, right=right, kind=kind, within=Within(windows=Windows())):
             sides = [(LEFT, left), *([] if kind in ("semi", "anti") else [(RIGHT, right)])]
             return {side + name: of for side, each in sides if not plan.pads(side) for name, of in window_columns(each).items()}

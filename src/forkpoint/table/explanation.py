@@ -64,6 +64,8 @@ def _described(node: Plan) -> str:
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if node.lookup:
+                return f"{kind.capitalize()} lookup join{on}; keeps no rows but those of a cache, until they expire"
             if node.as_of:
                 kept = (
                     "keeps rows until event time has passed them, and of each key's versions those after it and the latest before"

@@ -16,6 +16,7 @@ from forkpoint.graph.specs import SinkSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
@@ -28,7 +29,7 @@ from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
 from forkpoint.table.connectors.options import TableOptions
-from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
+from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
@@ -262,7 +263,8 @@ class Session:
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
-        return Translator(self._source, name, self.catalog.functions.by_identity, self._processes).translate(plan)
+        functions = self.catalog.functions.by_identity
+        return Translator(self._source, name, self._lookup, functions, self._processes).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -300,6 +302,12 @@ class Session:
                 f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, "
                 "and make them the primary key",
             )
+
+    def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
+        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+        if not isinstance(table, CreateTable):
+            raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+        return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""

@@ -26,7 +26,7 @@ def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction
     for each in topological_order([edge.upstream for edge in edges]):
         spec = each.spec
         stateful = isinstance(spec, KeyedSpec) and isinstance(getattr(spec, "definition", None), msgspec.Struct)
-        if isinstance(spec, SelectSpec | KeyedSpec) and (stateful or isinstance(spec, SelectSpec)):
+        if isinstance(spec, SelectSpec) or (stateful and isinstance(spec, KeyedSpec)):
             called = frozenset(calls_in(spec))
             has = tuple(of for name, of in functions.items() if name in called or (stateful and of.kind != "process"))
             each.spec = CallingSpec(spec, has, called) if has else spec
@@ -48,6 +48,10 @@ class CallingSpec(RunnableSpec):
     @property
     def keyed(self) -> bool:  # type: ignore[override]
         return self.of.keyed
+
+    @property
+    def function(self) -> Any:
+        return self.of.function
 
     @property
     def functions(self) -> frozenset[str]:
