@@ -268,6 +268,28 @@ def test_a_row_has_one_result_of_a_function_that_is_not_deterministic(query: str
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a, b FROM (SELECT r.f AS a, r.g AS b, r FROM (SELECT pair(v) AS r FROM orders) AS p) q WHERE r.f = 2 AND b > 0",
+        "SELECT pair(v).f, CASE WHEN pair(v).g = 3 THEN pair(v).g ELSE 3 END FROM orders WHERE v = 2 AND pair(v).f > 0",
+    ],
+)
+def test_a_function_is_called_once_for_the_same_rows(query: str, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def pair(v: int) -> tuple[int, int]:
+        with calls.open("a") as file:
+            file.write(f"{v}\n")
+        return v, v + 1
+
+    tables = environment([Order("a", 1, v, None) for v in (1, 2, 2, 3)], {})
+    tables.create_temporary_function("pair", fp.udf(pair, result_type="ROW<f INT, g INT>"))
+    assert folded(tables, query) == Counter({(2, 3): 2})
+    numbers = list(map(int, calls.read_text().split()))
+    assert numbers in ([1, 2, 2, 3], [2, 2, 2, 2]), "where a condition has ruled out rows"
+
+
+@pytest.mark.parametrize(
     ("query", "mark", "message"),
     [
         ("SELECT k, u(SUM(v)) FROM orders GROUP BY k", " " * 10, "u is not deterministic, so it cannot be called for rows that"),
