@@ -267,6 +267,14 @@ def test_a_row_has_one_result_of_a_function_that_is_not_deterministic(query: str
     assert all(expected(*row) for row in found), found
 
 
+def test_computed_columns_call_functions() -> None:
+    tables = environment([], {"number": fp.udf(Number(), result_type="BIGINT", deterministic=False), "plus": plus})
+    stream = tables._session.env.from_collection([Order("a", 1, v, None) for v in (5, 6, 7)], Order)
+    schema = fp.Schema.new_builder().column_by_expression("n", "number(v)").column_by_expression("w", "plus(v)").build()
+    tables.create_temporary_view("numbered", stream, schema)
+    assert folded(tables, "SELECT n, n + 0, w FROM numbered WHERE n > 1") == Counter([(2, 2, 7), (3, 3, 8)])
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -322,10 +330,10 @@ FILE = """
 SET 'execution.engine' = 'local';
 CREATE FUNCTION twice AS 'beside.twice' LANGUAGE PYTHON;
 CREATE TEMPORARY SYSTEM FUNCTION scaled AS 'beside.Scaled' LANGUAGE PYTHON;
-CREATE TABLE orders (v BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '3', 'fields.v.kind' = 'sequence',
+CREATE TABLE orders (v BIGINT, w AS twice(v)) WITH ('connector' = 'datagen', 'number-of-rows' = '3', 'fields.v.kind' = 'sequence',
     'fields.v.start' = '1', 'fields.v.end' = '3');
 CREATE TABLE out (v BIGINT, w BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
-INSERT INTO out SELECT twice(v), scaled(v) FROM orders;
+INSERT INTO out SELECT w, scaled(v) FROM orders;
 """
 
 
