@@ -396,7 +396,7 @@ print(sorted(tuple(row) for row in tables.execute_sql(query).collect()))
 PYFLINK = """
 import functools
 from pyflink.common import Row
-from pyflink.table import DataTypes, EnvironmentSettings, TableEnvironment
+from pyflink.table import DataTypes, EnvironmentSettings, ListView, MapView, TableEnvironment
 from pyflink.table.udf import AggregateFunction, FunctionContext, ScalarFunction, TableFunction, udaf, udf, udtf
 
 class HashCode(ScalarFunction):
@@ -440,6 +440,29 @@ class WeightedAvg(AggregateFunction):
     def get_accumulator_type(self):
         return DataTypes.ROW([DataTypes.FIELD("f0", DataTypes.BIGINT()), DataTypes.FIELD("f1", DataTypes.BIGINT())])
 
+class ListViewConcat(AggregateFunction):
+    def get_value(self, accumulator):
+        return accumulator[1].join(accumulator[0])
+    def create_accumulator(self):
+        return Row(ListView(), "")
+    def accumulate(self, accumulator, *args):
+        accumulator[1] = args[1]
+        accumulator[0].add(args[0])
+    def get_accumulator_type(self):
+        words = DataTypes.LIST_VIEW(DataTypes.STRING())
+        return DataTypes.ROW([DataTypes.FIELD("f0", words), DataTypes.FIELD("f1", DataTypes.STRING())])
+    def get_result_type(self):
+        return DataTypes.STRING()
+
+class Occurrences(AggregateFunction):
+    def create_accumulator(self):
+        return Row(MapView())
+    def accumulate(self, accumulator, value):
+        counts = accumulator[0]
+        counts.put(value, (counts[value] if counts.contains(value) else 0) + 1)
+    def get_value(self, accumulator):
+        return max(accumulator[0].values())
+
 t_env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
 t_env.get_config().set("parallelism.default", "1")
 t_env.create_temporary_function("hash_code", udf(HashCode(), result_type=DataTypes.BIGINT()))
@@ -450,12 +473,16 @@ t_env.create_temporary_function("add_partial", udf(functools.partial(partial_add
 t_env.create_temporary_function("pandas_add", pandas_add)
 t_env.create_temporary_function("split", udtf(Split(), result_types=[DataTypes.STRING(), DataTypes.INT()]))
 t_env.create_temporary_function("weighted_avg", udaf(WeightedAvg()))
+t_env.create_temporary_function("concat_words", ListViewConcat())
+of_map = DataTypes.ROW([DataTypes.FIELD("f0", DataTypes.MAP_VIEW(DataTypes.STRING(), DataTypes.INT()))])
+t_env.create_temporary_function("most", udaf(Occurrences(), result_type=DataTypes.INT(), accumulator_type=of_map))
 t_env.create_temporary_view("t", t_env.from_elements([(1, "hi you"), (3, "hi")], ["a", "b"]))
 for query in (
     "SELECT hash_code(b), add(a, 1), add_lambda(a, a), add_partial(a, a), pandas_add(a, 10) FROM t",
     "SELECT a, word, length FROM t, LATERAL TABLE(split(b)) AS s(word, length)",
     "SELECT a, word FROM t LEFT JOIN LATERAL TABLE(split(b)) AS s(word, length) ON TRUE",
     "SELECT b, weighted_avg(n, n) FROM (SELECT b, a, COUNT(*) AS n FROM t GROUP BY a, b) AS c GROUP BY b",
+    "SELECT concat_words(word, ','), most(word) FROM t, LATERAL TABLE(split(b)) AS s(word, length)",
 ):
     print(sorted(tuple(row) for row in t_env.sql_query(query).execute().collect()))
 """
@@ -470,6 +497,7 @@ def test_functions_as_pyflink_writes_them(tmp_path: Path) -> None:
         "[(1, 'hi', 2), (1, 'you', 3), (3, 'hi', 2)]",
         "[(1, 'hi'), (1, 'you'), (3, 'hi')]",
         "[('hi', 1.0), ('hi you', 1.0)]",
+        "[('hi,you,hi', 2)]",
     ]
 
 
