@@ -129,10 +129,10 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
-        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext ListView "
-        "MapView GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect StatementSet "
-        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TableFunction TablePipeline TableResult "
-        "TableSchema WindowGroupedTable",
+        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext ListView MapView "
+        "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect "
+        "StatementSet StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TableFunction "
+        "TablePipeline TableResult TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
         "pyflink.table.data_view": "ListView MapView",
         "pyflink.table.environment_settings": "EnvironmentSettings",
