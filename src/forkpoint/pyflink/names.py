@@ -129,8 +129,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
-        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext ListView MapView "
-        "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect "
+        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext ListView "
+        "MapView GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect "
         "StatementSet StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TableFunction "
         "TablePipeline TableResult TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
