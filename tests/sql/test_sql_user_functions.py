@@ -218,13 +218,15 @@ def test_names_of_functions() -> None:
     tables = environment([Order("a", 1, 2, 1.0)], FUNCTIONS)
     tables.create_temporary_function("upper", fp.udf(lambda k: "mine", result_type="STRING"))
     tables.create_temporary_system_function("Length", fp.udf(lambda *a: len(a), result_type="INT"))
+    tables.create_temporary_function("in", fp.udf(lambda k: 5, result_type="INT"))
     tables.execute_sql("CREATE DATABASE db")
     tables.execute_sql("CREATE FUNCTION db.ident AS 'test_sql_user_functions.f' LANGUAGE PYTHON")
-    query = "SELECT UPPER(k), `length`(k, k), LENGTH(k, 1, 2), db.Ident(v), default_database.upper(k) FROM orders"
-    assert folded(tables, query) == Counter([("A", 2, 3, 2, "mine")])
+    query = "SELECT UPPER(k), `length`(k, k), LENGTH(k, 1, 2), db.Ident(v), default_database.upper(k), `in`(v) FROM orders "
+    query += "WHERE v IN (1, 2)"
+    assert folded(tables, query) == Counter([("A", 2, 3, 2, "mine", 5)])
     tables.execute_sql("CREATE TEMPORARY SYSTEM FUNCTION IF NOT EXISTS length AS 'test_sql_user_functions.f' LANGUAGE PYTHON")
     shown = [row[0] for row in tables.execute_sql("SHOW USER FUNCTIONS").collect()]
-    assert shown == tables.list_user_defined_functions() == sorted([*FUNCTIONS, "upper", "length", "db.ident"])
+    assert shown == tables.list_user_defined_functions() == sorted([*FUNCTIONS, "in", "upper", "length", "db.ident"])
     assert {"db.ident", "UPPER"} < {row[0] for row in tables.execute_sql("SHOW FUNCTIONS").collect()}
     assert tables.drop_temporary_system_function("LENGTH")
     assert not tables.drop_temporary_function("length")
