@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from sql_results import Order
 
 import forkpoint as fp
+from forkpoint.decoders import convert
+from forkpoint.relational.canonical import canonical
+from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Query
@@ -52,6 +56,13 @@ def folded(tables: fp.StreamTableEnvironment, query: str) -> Counter[Any]:
         found[values] += -1 if row.get_row_kind() is fp.RowKind.DELETE else 1
         assert found[values] >= 0, (values, found)
     return +found
+
+
+def check_stored_form(tables: fp.StreamTableEnvironment, query: str) -> None:
+    """The plan that is stored with state is that of the query, also in the form of a later release."""
+    plan = canonical(tables.sql_query(query)._plan)
+    stored: Plan = convert(msgspec.to_builtins(plan), Plan)
+    assert stored == canonical(stored) == plan
 
 
 def run(query: str, script: list[Any], state: Path, functions: Mapping[str, Any], restore: str | None = None) -> list[Any]:

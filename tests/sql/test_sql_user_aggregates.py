@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sql_functions import LOCAL, ROWS, environment, folded, run
+from sql_functions import LOCAL, ROWS, check_stored_form, environment, folded, run
 from sql_results import Order, answered
 
 import forkpoint as fp
@@ -117,7 +117,9 @@ def test_aggregate_functions_have_duckdbs_answer(rows: list[Order], epoch_rows: 
 @pytest.mark.parametrize("at", range(len(EQUAL)))
 def test_each_query(at: int) -> None:
     rows = [Order(k, g, v, x) for k in ("a", None) for g in (0, 1) for v in (0, 2, None) for x in (0.5, 1.0, None)]
-    assert folded(environment(rows, AGGREGATES, epoch_rows=7), EQUAL[at][0]) == answered(EQUAL[at][1], rows)
+    tables, (query, without) = environment(rows, AGGREGATES, epoch_rows=7), EQUAL[at]
+    assert folded(tables, query) == answered(without, rows)
+    check_stored_form(tables, query)
 
 
 def test_accumulators_go_on_from_saved_state(tmp_path: Path) -> None:

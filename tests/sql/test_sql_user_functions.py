@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sql_functions import ROWS, environment, folded, run
+from sql_functions import ROWS, check_stored_form, environment, folded, run
 from sql_results import Order, answered
 from test_sql_recompute import replaced
 
@@ -267,6 +267,7 @@ def test_a_row_has_one_result_of_a_function_that_is_not_deterministic(query: str
     found = folded(tables, query)
     assert found.total() == count
     assert all(expected(*row) for row in found), found
+    check_stored_form(tables, query)
 
 
 def test_computed_columns_call_functions() -> None:
