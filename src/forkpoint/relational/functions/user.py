@@ -115,7 +115,7 @@ def calls_in(value: Any) -> Iterator[str]:
     if isinstance(value, tuple | list):
         for each in value:
             yield from calls_in(each)
-    elif isinstance(value, msgspec.Struct):
+    elif isinstance(value, msgspec.Struct) and not isinstance(value, SqlType):
         function = getattr(value, "function", "")  # of a call
         if is_user(function):
             yield function
