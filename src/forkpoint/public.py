@@ -220,7 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
-from forkpoint.functions.sql import FunctionContext, ListView, MapView, ScalarFunction, SqlAggregateFunction, TableFunction
+from forkpoint.functions.sql import FunctionContext, ScalarFunction, SqlAggregateFunction, TableFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -395,12 +395,10 @@ __all__ = [
     "Last",
     "ListState",
     "ListStateDescriptor",
-    "ListView",
     "LookupFunction",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
-    "MapView",
     "Max",
     "MaxBy",
     "MaxwellJsonDeserializationSchema",

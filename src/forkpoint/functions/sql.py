@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forkpoint.functions.context import RuntimeContext
@@ -89,43 +88,3 @@ class SqlAggregateFunction(UserDefinedFunction):
     def get_accumulator_type(self) -> Any:
         """The type of the accumulator, unless ``udaf()`` gives it."""
         return None
-
-
-class ListView(list[Any]):
-    """A list in an accumulator, by the names of Flink's ListView. It is read and written with the accumulator."""
-
-    def get(self) -> Iterable[Any]:
-        """The elements."""
-        return self
-
-    def add(self, value: Any) -> None:
-        """Add an element."""
-        self.append(value)
-
-    def add_all(self, values: Iterable[Any]) -> None:
-        """Add elements."""
-        self.extend(values)
-
-
-class MapView(dict[Any, Any]):
-    """A dict in an accumulator, by the names of Flink's MapView. It is read and written with the accumulator."""
-
-    def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key."""
-        self[key] = value
-
-    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        """Set the values of keys."""
-        self.update(dict_value)
-
-    def remove(self, key: Any) -> None:
-        """Remove a key, if it is there."""
-        self.pop(key, None)
-
-    def contains(self, key: Any) -> bool:
-        """Whether the key is there."""
-        return key in self
-
-    def is_empty(self) -> bool:
-        """Whether there are no keys."""
-        return not self

@@ -54,8 +54,8 @@ _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env
 _PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
 _CATALOG = Reason("catalogues are in memory", "create tables with execute_sql(), and list them with list_tables()")
 _AGGREGATE = Reason(
-    "functions that aggregate to tables, and asynchronous functions, are not supported yet",
-    "use udf(), udtf() and udaf(), or a stream: table_env.to_data_stream(table).key_by(…)",
+    "aggregates and table functions of a program are not supported yet",
+    "use SQL's aggregates, or a stream: table_env.to_data_stream(table).key_by(…)",
 )
 _MODULE = Reason("there are no modules", "give a function a name with create_temporary_system_function()")
 _CHANGES = Reason("a table knows its changes", "leave it out")
@@ -86,7 +86,9 @@ _MODULES = _each(
         "pyflink.shell": Reason("there is no shell", "use Python's"),
         "pyflink.table.changelog_mode": _CHANGES,
         "pyflink.table.compiled_plan pyflink.table.plan_reference": _PLAN,
-        "pyflink.table.functions": _AGGREGATE,
+        "pyflink.table.data_view pyflink.table.functions": _AGGREGATE,
+        "pyflink.table.AggregateFunction pyflink.table.functions.AggregateFunction "
+        "pyflink.table.table_environment.AggregateFunction pyflink.table.udf.AggregateFunction": _AGGREGATE,
         "pyflink.table.descriptors": Reason("Flink has replaced it", "use TableDescriptor"),
         "pyflink.table.model_descriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
         "pyflink.table.module": _MODULE,
@@ -137,7 +139,8 @@ _NAMES = _each(
         "HiveModule Module ModuleEntry": _MODULE,
         "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
         "ChangelogMode": _CHANGES,
-        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable TableAggregateFunction udtaf": _AGGREGATE,
+        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable ListView MapView TableAggregateFunction TableFunction "
+        "udaf udtaf udtf": _AGGREGATE,
         "AtomicType DayTimeIntervalType FractionalType IntegralType ListViewType MapViewType MultisetType NumericType RawType "
         "Resolution UserDefinedType YearMonthIntervalType ZonedTimestampType": _NO_TYPE,
         "descriptor json json_array json_array_agg json_object json_object_agg object_of temporal_overlaps": Reason(

@@ -129,12 +129,11 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
-        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext ListView "
-        "MapView GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect "
-        "StatementSet StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TableFunction "
-        "TablePipeline TableResult TableSchema WindowGroupedTable",
+        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext "
+        "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect StatementSet "
+        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TablePipeline TableResult TableSchema "
+        "WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
-        "pyflink.table.data_view": "ListView MapView",
         "pyflink.table.environment_settings": "EnvironmentSettings",
         "pyflink.table.explain_detail": "ExplainDetail",
         "pyflink.table.expression": f"{_UNITS} Expression",
@@ -151,7 +150,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.table_result": "CloseableIterator TableResult",
         "pyflink.table.table_schema": "TableSchema",
         "pyflink.table.types": f"{_COLUMN_TYPES} DataType DataTypes Row RowField RowKind RowType",
-        "pyflink.table.udf": "FunctionContext ScalarFunction TableFunction udaf udf udtf",
+        "pyflink.table.udf": "FunctionContext ScalarFunction udf",
         "pyflink.table.window": "GroupWindow Over OverWindow Session Slide Tumble",
         "pyflink.util": "",
     }.items()
@@ -243,10 +242,8 @@ _ELSEWHERE: dict[str, str] = {
 }
 
 
-def resolve(name: str, of: str = "") -> object:
-    """The object for a PyFlink name. ``of``: the module that it is imported from: tables have an AggregateFunction, too."""
-    if name == "AggregateFunction" and of.startswith("pyflink.table"):
-        name = "SqlAggregateFunction"
+def resolve(name: str) -> object:
+    """The object for a PyFlink name."""
     module, _, path = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
     return attrgetter(path)(importlib.import_module(module))
 

@@ -232,16 +232,6 @@ class DataTypes(metaclass=_Names):
         return DataType("MAP", nullable, parts=(RowField("key", key_type), RowField("value", value_type)))
 
     @staticmethod
-    def LIST_VIEW(element_type: DataType) -> DataType:  # noqa: N802
-        """A ListView in an accumulator, which is an ARRAY."""
-        return DataTypes.ARRAY(element_type)
-
-    @staticmethod
-    def MAP_VIEW(key_type: DataType, value_type: DataType) -> DataType:  # noqa: N802
-        """A MapView in an accumulator, which is a MAP."""
-        return DataTypes.MAP(key_type, value_type)
-
-    @staticmethod
     def ROW(row_fields: Sequence[RowField | DataType] = (), nullable: bool = True) -> DataType:  # noqa: N802
         """A Row of fields, or of types without names."""
         fields = [each if isinstance(each, RowField) else RowField(f"f{at}", each) for at, each in enumerate(row_fields)]

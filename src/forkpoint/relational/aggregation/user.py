@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.functions.sql import ListView, MapView
 from forkpoint.relational.functions.user import Form
 from forkpoint.relational.functions.user_columns import Opened, column_given, objects_of
 from forkpoint.relational.plan import AggregateCall
@@ -56,7 +55,7 @@ class General(Aggregator):
         rows, numbers = list(zip(*columns, strict=True)), counts.tolist()
         found = [
             self._with_rows(accumulator, rows[start:stop], numbers[start:stop])
-            for accumulator, (start, stop) in zip(accumulators_of(saved, of), pairwise(starts.tolist()), strict=True)
+            for accumulator, (start, stop) in zip(objects_of(saved, of), pairwise(starts.tolist()), strict=True)
         ]
         return self.converted(found, of, "accumulator")
 
@@ -76,7 +75,7 @@ class General(Aggregator):
         return found
 
     def merged(self, of: SqlType, accumulators: pa.Array, starts: Longs) -> pa.Array:
-        given = accumulators_of(accumulators, of)
+        given = objects_of(accumulators, of)
         found = [self._as_one(given[start:stop]) for start, stop in pairwise(starts.tolist())]
         return self.converted(found, of, "accumulator")
 
@@ -93,7 +92,7 @@ class General(Aggregator):
     def results(self, call: AggregateCall, accumulators: pa.Array) -> pa.Array:
         assert call.accumulator is not msgspec.UNSET
         found: list[Any] = []
-        given = accumulators_of(accumulators, call.accumulator)
+        given = objects_of(accumulators, call.accumulator)
         try:
             found += map(self.function.body.get_value, given)
         except NOT_USERS:
@@ -101,21 +100,6 @@ class General(Aggregator):
         except BaseException as error:
             raise self.failure(error, f"accumulator {shorten(given[len(found)])}") from error
         return self.converted(found, call.type)
-
-
-def accumulators_of(column: pa.Array, of: SqlType) -> list[Any]:
-    """A column as accumulators, with views in place of the lists and dicts of a ROW."""
-    views = [
-        (at, _VIEWS[field.type.name]) for at, field in enumerate(of.fields) if of.name == "ROW" and field.type.name in _VIEWS
-    ]
-    found = objects_of(column, of)
-    for accumulator in found if views else ():
-        for at, view in views if accumulator is not None else ():
-            accumulator[at] = None if accumulator[at] is None else view(accumulator[at])
-    return found
-
-
-_VIEWS: dict[str, type[Any]] = {"ARRAY": ListView, "MAP": MapView}
 
 
 class OfColumns(Aggregator):
