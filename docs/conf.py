@@ -61,6 +61,7 @@ NAVIGATION: dict[str, list[str]] = {
         "state",
         "time",
         "sql",
+        "table-api",
         "windows",
         "joins",
         "lookup",

@@ -220,7 +220,7 @@ from forkpoint.functions import (
     exception_type_predicate,
     has_exception_predicate,
 )
-from forkpoint.functions.sql import FunctionContext, ScalarFunction, SqlAggregateFunction, TableFunction
+from forkpoint.functions.sql import FunctionContext, ScalarFunction, SqlAggregateFunction, TableAggregateFunction, TableFunction
 from forkpoint.graph.options import (
     CheckpointingMode,
     CheckpointOptions,
@@ -236,7 +236,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
-from forkpoint.table.functions import PythonFunction, ptf, udaf, udf, udtf
+from forkpoint.table.functions import PythonFunction, ptf, udaf, udf, udtaf, udtf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -495,6 +495,7 @@ __all__ = [
     "Sum",
     "SystemUnavailable",
     "Table",
+    "TableAggregateFunction",
     "TableConfig",
     "TableDescriptor",
     "TableEnvironment",
@@ -544,5 +545,6 @@ __all__ = [
     "ptf",
     "udaf",
     "udf",
+    "udtaf",
     "udtf",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,8 +14,9 @@ import pandas as pd
 import pytest
 
 import forkpoint as fp
-from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udf
+from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtaf, udtf
 from forkpoint.table import expressions as e
+from forkpoint.table.views import ListView, MapView
 
 PAYMENTS = [("ann", 3), ("bob", 4), ("ann", 5)]
 
@@ -114,6 +116,89 @@ def test_windows_and_functions_in_one_job(t_env: fp.StreamTableEnvironment, tmp_
     written = [json.loads(line) for file in (tmp_path / "sums").glob("part-*") for line in file.read_text().splitlines()]
     assert sorted((row["n"], row["ts"]) for row in written) == [(25, "1970-01-01T00:00:00"), (121, "1970-01-01T00:00:10")]
     assert [row[1] for row in rows(pairs)] == [1, 5, 15]
+
+
+class Spread(fp.SqlAggregateFunction):
+    def create_accumulator(self) -> Any:
+        return fp.Row(0, 0)
+
+    def accumulate(self, accumulator: Any, *args: Any) -> None:
+        row = args[0]
+        accumulator[0] = max(accumulator[0], row.cents)
+        accumulator[1] += 1
+
+    def get_value(self, accumulator: Any) -> Any:
+        return fp.Row(accumulator[0], accumulator[1])
+
+
+class Largest(fp.TableAggregateFunction):
+    def create_accumulator(self) -> Any:
+        return []
+
+    def accumulate(self, accumulator: Any, *args: Any) -> None:
+        accumulator.append(args[0])
+        accumulator.sort(reverse=True)
+        del accumulator[2:]
+
+    def emit_value(self, accumulator: Any) -> Any:
+        yield from accumulator
+
+
+class Words(fp.SqlAggregateFunction):
+    """Of views, as PyFlink's programs have them."""
+
+    def create_accumulator(self) -> Any:
+        return fp.Row(ListView(), MapView())
+
+    def accumulate(self, accumulator: Any, *args: Any) -> None:
+        word = args[0]
+        accumulator[0].add(word)
+        accumulator[1].put(word, (accumulator[1].get(word) or 0) + 1)
+
+    def get_value(self, accumulator: Any) -> Any:
+        return "".join(sorted(accumulator[0].get())) + str(dict(sorted(accumulator[1].items())))
+
+    def get_result_type(self) -> Any:
+        return DataTypes.STRING()
+
+    def get_accumulator_type(self) -> Any:
+        text = DataTypes.STRING()
+        views = [DataTypes.FIELD("l", DataTypes.LIST_VIEW(text)), DataTypes.FIELD("m", DataTypes.MAP_VIEW(text, DataTypes.INT()))]
+        return DataTypes.ROW(views)
+
+
+def test_views_in_accumulators(t_env: fp.StreamTableEnvironment) -> None:
+    t_env._session.env.set_max_epoch_rows(1)
+    table = t_env.from_elements(PAYMENTS, ["name", "cents"])
+    words = table.select(udaf(Words())(col("name")))
+    with words.execute().collect() as changes:
+        assert tuple(list(changes)[-1]) == ("annannbob{'ann': 2, 'bob': 1}",)
+
+
+def test_functions_of_whole_rows(t_env: fp.StreamTableEnvironment) -> None:
+    table = t_env.from_elements(PAYMENTS, ["name", "cents"])
+    letters = udtf(lambda name, n: [(letter, n) for letter in name[:2]], result_types=["STRING", "BIGINT"])
+    doubled = udf(lambda row: fp.Row(row.name, row.cents * 2), result_type="ROW<name STRING, twice BIGINT>")
+    many = udtf(lambda row: [(row.name,)] * (row.cents - 3), result_types=["STRING"])
+    spread = udaf(Spread(), result_type="ROW<most BIGINT, n BIGINT>", accumulator_type="ROW<most BIGINT, n BIGINT>")
+    thirds = udf(lambda frame: frame.cents // 3, result_type="BIGINT", func_type="pandas")
+    pairs = table.join_lateral(letters(col("name"), col("cents")).alias("letter", "n"), col("n") > 3)
+    assert rows(pairs.select(col("letter"), col("n"))) == [("a", 5), ("b", 4), ("n", 5), ("o", 4)]
+    assert Counter(map(tuple, table.left_outer_join_lateral(many.alias("again")).execute().collect())) == {
+        ("ann", 3, None): 1,
+        ("ann", 5, "ann"): 2,
+        ("bob", 4, "bob"): 1,
+    }
+    assert rows(table.flat_map(many).alias("again")) == [("ann",), ("ann",), ("bob",)]
+    assert rows(table.map(doubled)) == [("ann", 6), ("ann", 10), ("bob", 8)]
+    assert rows(table.map(thirds)) == [(1,), (1,), (1,)]
+    groups = table.group_by(col("name")).aggregate(spread.alias("most", "n")).select(col("name"), col("most"), col("n"))
+    assert rows(groups) == [("ann", 5, 2), ("bob", 4, 1)]
+    largest = udtaf(Largest(), result_type="BIGINT", accumulator_type="ARRAY<BIGINT>")
+    two = table.flat_aggregate(largest(col("cents")).alias("cents")).select(col("cents"))
+    by_name = table.group_by(col("name")).flat_aggregate(largest(col("cents"))).select(col("name"), col("f0"))
+    assert (rows(two), rows(by_name)) == ([(4,), (5,)], [("ann", 3), ("ann", 5), ("bob", 4)])
+    assert rows(table.aggregate(spread).select(col("most"))) == [(5,)]
 
 
 def test_a_notebook_shows_the_first_rows_of_what_ends(t_env: fp.StreamTableEnvironment) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from forkpoint.functions.context import RuntimeContext
 from forkpoint.functions.metrics import MetricGroup
+from forkpoint.types import Row
 
 
 class FunctionContext:
@@ -88,3 +89,15 @@ class SqlAggregateFunction(UserDefinedFunction):
     def get_accumulator_type(self) -> Any:
         """The type of the accumulator, unless ``udaf()`` gives it."""
         return None
+
+
+class TableAggregateFunction(SqlAggregateFunction):
+    """Computes rows from the rows of a group, for ``flat_aggregate``; ``udtaf()`` gives it its types."""
+
+    @abstractmethod
+    def emit_value(self, accumulator: Any) -> Any:
+        """Yield rows: tuples, Rows, or values of a single column."""
+
+    def get_value(self, accumulator: Any) -> Any:
+        """The rows of ``emit_value``."""
+        return [tuple(row) if isinstance(row, Row | tuple | list) else (row,) for row in self.emit_value(accumulator)]

@@ -53,12 +53,7 @@ _CHECKPOINT_STORAGE = Reason("checkpoint storage is set by an option", "call env
 
 _PLAN = Reason("a plan is no file here", "a savepoint has the plan of its query; forkpoint plan compares it with another one")
 _CATALOG = Reason("catalogues are in memory", "create tables with execute_sql(), and list them with list_tables()")
-_AGGREGATE = Reason(
-    "aggregates and table functions of a program are not supported yet",
-    "use SQL's aggregates, or a stream: table_env.to_data_stream(table).key_by(…)",
-)
 _MODULE = Reason("there are no modules", "give a function a name with create_temporary_system_function()")
-_CHANGES = Reason("a table knows its changes", "leave it out")
 _NO_TYPE = Reason("SQL has no such type here", "see the types in docs/sql.md")
 
 
@@ -84,11 +79,8 @@ _MODULES = _each(
         "pyflink.datastream.connectors.pulsar": _connector("Pulsar", None),
         "pyflink.datastream.formats.orc pyflink.datastream.formats.parquet": _BULK,
         "pyflink.shell": Reason("there is no shell", "use Python's"),
-        "pyflink.table.changelog_mode": _CHANGES,
         "pyflink.table.compiled_plan pyflink.table.plan_reference": _PLAN,
-        "pyflink.table.data_view pyflink.table.functions": _AGGREGATE,
-        "pyflink.table.AggregateFunction pyflink.table.functions.AggregateFunction "
-        "pyflink.table.table_environment.AggregateFunction pyflink.table.udf.AggregateFunction": _AGGREGATE,
+        "pyflink.table.functions": _INTERNAL,
         "pyflink.table.descriptors": Reason("Flink has replaced it", "use TableDescriptor"),
         "pyflink.table.model_descriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
         "pyflink.table.module": _MODULE,
@@ -138,15 +130,15 @@ _NAMES = _each(
         "CompiledPlan PlanReference": _PLAN,
         "HiveModule Module ModuleEntry": _MODULE,
         "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),
-        "ChangelogMode": _CHANGES,
-        "AggregatedTable AsyncScalarFunction DataView FlatAggregateTable ListView MapView TableAggregateFunction TableFunction "
-        "udaf udtaf udtf": _AGGREGATE,
+        "AsyncScalarFunction": Reason(
+            "functions of SQL are not asynchronous", "look it up in a stream: AsyncDataStream, lookup_join"
+        ),
         "AtomicType DayTimeIntervalType FractionalType IntegralType ListViewType MapViewType MultisetType NumericType RawType "
         "Resolution UserDefinedType YearMonthIntervalType ZonedTimestampType": _NO_TYPE,
         "descriptor json json_array json_array_agg json_object json_object_agg object_of temporal_overlaps": Reason(
             "SQL has no such function here", "write one in Python: udf()"
         ),
-        "ACC ArrowSerializer BatchedSerializer DelegatingAsyncScalarFunction DelegatingPandasAggregateFunction "
+        "ACC ArrowSerializer DataView BatchedSerializer DelegatingAsyncScalarFunction DelegatingPandasAggregateFunction "
         "DelegatingScalarFunction DelegationTableFunction Deprecated Experimental ImperativeAggregateFunction Internal "
         "OverWindowPartitioned OverWindowPartitionedOrdered OverWindowPartitionedOrderedPreceding "
         "PandasAggregateFunctionWrapper PublicEvolving ResolvedExpression SessionWithGap SessionWithGapOnTime SlideWithSize "

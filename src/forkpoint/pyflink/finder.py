@@ -52,13 +52,13 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         names = MODULES.get(module.__name__, ())
         for name in names:
-            setattr(module, name, resolve(name))
+            setattr(module, name, resolve(name, module.__name__))
         module.__dict__["__all__"] = list(names)
         module.__doc__ = f"forkpoint under the names of {module.__name__}."
 
         def __getattr__(name: str) -> object:  # noqa: N807
             if name in KNOWN and absent_module(f"{module.__name__}.{name}") is None:
-                return resolve(name)
+                return resolve(name, module.__name__)
             if name.startswith("__"):  # the import system and tools ask for these
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             found = absent_name(module.__name__, name)

@@ -49,6 +49,7 @@ _EXPRESSIONS = """
     rand rand_integer range_ row row_interval source_watermark timestamp_diff to_date to_timestamp to_timestamp_ltz
     unix_timestamp uuid with_all_columns with_columns without_columns
 """
+_TABLES = "AggregatedTable GroupWindowedTable GroupedTable OverWindowedTable"
 _UNITS = """
     JsonExistsOnError JsonOnNull JsonQueryOnEmptyOrError JsonQueryWrapper JsonType JsonValueOnEmptyOrError TimeIntervalUnit
     TimePointUnit
@@ -129,11 +130,13 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.datastream.window": f"{_WINDOWS} MAX_LONG_VALUE MIN_LONG_VALUE",
         "pyflink.metrics": _METRICS,
         "pyflink.metrics.metricbase": _METRICS,
-        "pyflink.table": "DataTypes EnvironmentSettings ExplainDetail Expression FormatDescriptor FunctionContext "
-        "GroupWindowedTable GroupedTable OverWindowedTable ResultKind Row RowKind ScalarFunction Schema SqlDialect StatementSet "
-        "StreamTableEnvironment Table TableConfig TableDescriptor TableEnvironment TablePipeline TableResult TableSchema "
-        "WindowGroupedTable",
+        "pyflink.table": "AggregateFunction ChangelogMode DataTypes EnvironmentSettings ExplainDetail Expression "
+        "FormatDescriptor FunctionContext GroupWindowedTable GroupedTable ListView MapView OverWindowedTable ResultKind Row "
+        "RowKind ScalarFunction Schema SqlDialect StatementSet StreamTableEnvironment Table TableConfig TableDescriptor "
+        "TableAggregateFunction TableEnvironment TableFunction TablePipeline TableResult TableSchema WindowGroupedTable",
         "pyflink.table.catalog": "ResolvedSchema",
+        "pyflink.table.changelog_mode": "ChangelogMode",
+        "pyflink.table.data_view": "ListView MapView",
         "pyflink.table.environment_settings": "EnvironmentSettings",
         "pyflink.table.explain_detail": "ExplainDetail",
         "pyflink.table.expression": f"{_UNITS} Expression",
@@ -142,7 +145,7 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.schema": "Schema",
         "pyflink.table.sql_dialect": "SqlDialect",
         "pyflink.table.statement_set": "StatementSet",
-        "pyflink.table.table": "GroupWindowedTable GroupedTable OverWindowedTable Table WindowGroupedTable",
+        "pyflink.table.table": f"{_TABLES} FlatAggregateTable Table WindowGroupedTable",
         "pyflink.table.table_config": "TableConfig",
         "pyflink.table.table_descriptor": "FormatDescriptor TableDescriptor",
         "pyflink.table.table_environment": "StreamTableEnvironment TableEnvironment",
@@ -150,7 +153,8 @@ MODULES: dict[str, Sequence[str]] = {
         "pyflink.table.table_result": "CloseableIterator TableResult",
         "pyflink.table.table_schema": "TableSchema",
         "pyflink.table.types": f"{_COLUMN_TYPES} DataType DataTypes Row RowField RowKind RowType",
-        "pyflink.table.udf": "FunctionContext ScalarFunction udf",
+        "pyflink.table.udf": "AggregateFunction FunctionContext ScalarFunction TableAggregateFunction TableFunction udaf udf "
+        "udtaf udtf",
         "pyflink.table.window": "GroupWindow Over OverWindow Session Slide Tumble",
         "pyflink.util": "",
     }.items()
@@ -220,12 +224,17 @@ _ELSEWHERE: dict[str, str] = {
     **{name: f"forkpoint.pyflink.tables:{name}" for name in ("Instant", "StreamTableEnvironment", "TableEnvironment")},
     **{name: f"forkpoint.table.expression:{name}" for name in _UNITS.split()},
     **{name: f"forkpoint.table.expressions:{name}" for name in _EXPRESSIONS.split()},
-    **{name: f"forkpoint.table.table:{name}" for name in ("GroupWindowedTable", "GroupedTable", "OverWindowedTable")},
+    **{
+        name: f"forkpoint.table.table:{name}"
+        for name in ["AggregatedTable", "GroupWindowedTable", "GroupedTable", "OverWindowedTable"]
+    },
     **{name: f"forkpoint.table.window:{name}" for name in ("GroupWindow", "OverWindow")},
+    **{name: f"forkpoint.table.views:{name}" for name in ("ListView", "MapView")},
     "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
     "RowField": "forkpoint.table.data_types:RowField",
     "SqlDialect": "forkpoint.table.settings:SqlDialect",
-    "TableSchema": "forkpoint:ResolvedSchema",
+    "TableSchema": "forkpoint:ResolvedSchema.physical",
+    "FlatAggregateTable": "forkpoint.table.table:AggregatedTable",
     "WindowGroupedTable": "forkpoint.table.table:GroupedTable",
     # file formats
     **{name: f"forkpoint.pyflink.formats:{name}" for name in _FORMATS.split()},
@@ -242,9 +251,14 @@ _ELSEWHERE: dict[str, str] = {
 }
 
 
-def resolve(name: str) -> object:
-    """The object for a PyFlink name."""
-    module, _, path = _ELSEWHERE.get(name, f"forkpoint:{name}").partition(":")
+_OF_TABLES = {"AggregateFunction": "forkpoint:SqlAggregateFunction"}
+"""Names that mean something else in the modules of tables."""
+
+
+def resolve(name: str, of: str = "") -> object:
+    """The object for a PyFlink name. ``of``: the module in which a program looks for it."""
+    elsewhere = {**_ELSEWHERE, **_OF_TABLES} if of.startswith("pyflink.table") else _ELSEWHERE
+    module, _, path = elsewhere.get(name, f"forkpoint:{name}").partition(":")
     return attrgetter(path)(importlib.import_module(module))
 
 

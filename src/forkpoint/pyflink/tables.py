@@ -11,16 +11,34 @@ from forkpoint.pyflink.environment import StreamExecutionEnvironment
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class TableEnvironment(forkpoint.TableEnvironment):
+class _WithFiles(forkpoint.TableEnvironment):
+    """What a program ships with its functions."""
+
+    def add_python_file(self, file_path: str) -> None:
+        """``add_python_file`` of the stream environment."""
+        self._session.env.add_python_file(file_path)
+
+    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
+        """``set_python_requirements`` of the stream environment."""
+        self._session.env.set_python_requirements(requirements_file_path, requirements_cache_dir)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """``add_python_archive`` of the stream environment."""
+        self._session.env.add_python_archive(archive_path, target_dir)
+
+
+class TableEnvironment(_WithFiles):
     """A table environment of a program that imports ``pyflink``."""
 
     environment = StreamExecutionEnvironment
+    _named_rows = False  # as in PyFlink
 
 
-class StreamTableEnvironment(forkpoint.StreamTableEnvironment):
+class StreamTableEnvironment(_WithFiles, forkpoint.StreamTableEnvironment):
     """A table environment of a program that imports ``pyflink``, with the methods that Flink has replaced."""
 
     environment = StreamExecutionEnvironment
+    _named_rows = False  # as in PyFlink
 
     def to_append_stream(self, table: forkpoint.Table, type_info: Any) -> forkpoint.DataStream[Any]:
         """``to_data_stream``, as elements of a type."""

@@ -42,9 +42,9 @@ class DataType:
             case "DECIMAL", ():
                 precision, scale = self.numbers
                 return decimal_type((precision, scale), self.is_nullable)
-            case "ARRAY", (element,):
+            case "ARRAY" | "LIST_VIEW", (element,):
                 return array_type(element.data_type.sql).with_null(self.is_nullable)
-            case "MAP", (key, value):
+            case "MAP" | "MAP_VIEW", (key, value):
                 return map_type(key.data_type.sql, value.data_type.sql).with_null(self.is_nullable)
             case "ROW", parts:
                 types = [part.data_type.sql for part in parts]
@@ -230,6 +230,16 @@ class DataTypes(metaclass=_Names):
     def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> DataType:  # noqa: N802
         """A dict."""
         return DataType("MAP", nullable, parts=(RowField("key", key_type), RowField("value", value_type)))
+
+    @staticmethod
+    def LIST_VIEW(element_type: DataType) -> DataType:  # noqa: N802
+        """A ListView in the accumulator of an aggregate function."""
+        return DataType("LIST_VIEW", False, parts=(RowField("element", element_type),))
+
+    @staticmethod
+    def MAP_VIEW(key_type: DataType, value_type: DataType) -> DataType:  # noqa: N802
+        """A MapView in the accumulator of an aggregate function."""
+        return DataType("MAP_VIEW", False, parts=(RowField("key", key_type), RowField("value", value_type)))
 
     @staticmethod
     def ROW(row_fields: Sequence[RowField | DataType] = (), nullable: bool = True) -> DataType:  # noqa: N802

@@ -38,9 +38,10 @@ class TableEnvironment:
     """Tables and views by name, and jobs over them. Created with ``create``."""
 
     environment = StreamExecutionEnvironment
+    _named_rows = True
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
-        self._session = Session(env)
+        self._session = Session(env, named_rows=self._named_rows)
 
     @classmethod
     def create(cls, environment_settings: Settings | None = None) -> Self:

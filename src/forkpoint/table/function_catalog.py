@@ -33,17 +33,20 @@ class FunctionCatalog:
     own: dict[str, UserFunction] = field(default_factory=dict)
     called: dict[str, UserFunction] = field(default_factory=dict)
     unnamed: dict[str, UserFunction] = field(default_factory=dict)
-    _names: dict[int, tuple[str, Any]] = field(default_factory=dict)
+    _names: dict[tuple[Any, ...], tuple[str, Any]] = field(default_factory=dict)
 
-    def name_of(self, given: Any) -> str:
-        """The name in SQL of a function that an expression calls without one: its own, with a number if another one has it."""
-        if id(given) not in self._names:
-            own = re.sub(r"\W+", "_", as_python_function(given).name).strip("_").lower() or "function"
+    def name_of(self, given: Any, columns: tuple[str, ...] = ()) -> str:
+        """The name in SQL of a function that an expression calls without one: its own, with a number if another one has it.
+        ``columns``: if the function takes a Row of these."""
+        function = as_python_function(given)
+        key = id(function.given), repr(function.result_type), function.form, function.version, columns
+        if key not in self._names:
+            own = re.sub(r"\W+", "_", function.name).strip("_").lower() or "function"
             taken = {*self.unnamed, *self.system, *(path.rpartition(".")[2] for path in self.own)}
             name = next(name for number in count(1) if (name := own if number == 1 else f"{own}_{number}") not in taken)
-            self.unnamed[name] = as_python_function(given).bound(name)
-            self._names[id(given)] = name, given  # which keeps its id
-        return self._names[id(given)][0]
+            self.unnamed[name] = (function.of_rows(columns) if columns else function).bound(name)
+            self._names[key] = name, function  # which keeps its id
+        return self._names[key][0]
 
     @property
     def by_identity(self) -> dict[str, UserFunction]:

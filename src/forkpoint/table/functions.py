@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from forkpoint.errors import ConfigError, one_of
 from forkpoint.extras import require
 from forkpoint.functions import KeyedProcessFunction, ProcessFunction
-from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
+from forkpoint.functions.sql import (
+    ScalarFunction,
+    SqlAggregateFunction,
+    TableAggregateFunction,
+    TableFunction,
+    UserDefinedFunction,
+)
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
 from forkpoint.relational.types import SqlType, array_type, row_of
-from forkpoint.table.data_types import sql_type_of
+from forkpoint.table.data_types import DataType, sql_type_of
 from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.nodes import FunctionCall
+from forkpoint.table.views import Views, views_of, with_views
+from forkpoint.types import Row
 
 _FORMS = ("general", "pandas", "arrow")
 _MADE_BY: Mapping[Kind, tuple[str, type[Any]]] = {
@@ -62,6 +73,16 @@ class PythonFunction:
     deterministic: bool | None
     name: str
     version: str
+    columns: tuple[str, ...] = ()
+
+    def alias(self, *names: str) -> PythonFunction:
+        """The function, whose columns in ``join_lateral``, ``flat_map`` and ``aggregate`` have these names."""
+        return replace(self, columns=names)
+
+    def of_rows(self, names: Sequence[str]) -> PythonFunction:
+        """The function, which takes a Row of columns with these names; over pandas a DataFrame, over Arrow a table."""
+        make = {"general": _row, "pandas": _frame, "arrow": _table}[self.form]
+        return replace(self, given=_with_rows(self.given, functools.partial(make, tuple(names))), input_types=None)
 
     def __call__(self, *args: Any) -> Expression:
         """A call in an expression: ``function(col("a"), 1)``."""
@@ -112,14 +133,17 @@ class PythonFunction:
             raise self._error("it has no accumulator type; give accumulator_type, as in 'ROW<n BIGINT, total DOUBLE>'")
         methods = {"retract": SqlAggregateFunction.retract, "merge": SqlAggregateFunction.merge}
         can = frozenset(name for name, absent in methods.items() if getattr(type(body), name) is not absent)
-        return replace(found, accumulator=self._type("accumulator_type", of).with_null(), can=can)
+        views = views_of(of) if isinstance(of, DataType) else {}
+        body = _with_views(body, views) if views else body
+        return replace(found, body=body, accumulator=self._type("accumulator_type", of).with_null(), can=can)
 
     def _result(self, body: Any) -> SqlType:
         given = self.result_type
         if given is None and isinstance(body, SqlAggregateFunction):
             given = body.get_result_type()
         if given is not None:
-            return self._type("result_type", given)
+            found = self._type("result_type", given)
+            return _rows_of([found]) if isinstance(body, TableAggregateFunction) else found
         called = body.get_value if isinstance(body, SqlAggregateFunction) else body.eval
         try:
             hint = typing.get_type_hints(_plain(called)).get("return")
@@ -134,10 +158,7 @@ class PythonFunction:
         if self.result_type is None:
             raise self._error("it has no result types; give result_types, as in @udtf(result_types=['STRING', 'INT'])")
         given = self.result_type if isinstance(self.result_type, list | tuple) else [self.result_type]
-        types = [self._type("result_types", of) for of in given]
-        if len(types) == 1 and types[0].name == "ROW":
-            return array_type(types[0])
-        return array_type(row_of([f"f{at}" for at in range(len(types))], types))
+        return _rows_of([self._type("result_types", of) for of in given])
 
     def _error(self, problem: str) -> ConfigError:
         return ConfigError(f"{_MADE_BY[self.kind][0]} {self.name!r}: {problem}")
@@ -147,6 +168,62 @@ class PythonFunction:
             return sql_type_of(given)
         except ConfigError as error:
             raise self._error(f"{what}: {error}") from error
+
+
+def _rows_of(types: list[SqlType]) -> SqlType:
+    """Rows of columns of these types; a single ROW is that of the rows."""
+    of_row = len(types) == 1 and types[0].name == "ROW"
+    return array_type(types[0] if of_row else row_of([f"f{at}" for at in range(len(types))], types))
+
+
+def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return Row.of(names, values)
+
+
+def _frame(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))
+
+
+def _table(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
+    return pa.RecordBatch.from_arrays(list(columns), list(names))
+
+
+def _with_rows(given: Any, make: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """A function, or a copy of an instance, whose methods take one row instead of values."""
+    if not isinstance(given, UserDefinedFunction):
+        return functools.partial(_called_with_row, given, 0, make)
+    body = copy.copy(given)
+    of_values = [(name, at) for name, at in (("eval", 0), ("accumulate", 1), ("retract", 1)) if hasattr(given, name)]
+    for name, at in of_values:
+        method = functools.partial(getattr(type(given), name), body)
+        setattr(body, name, functools.partial(_called_with_row, method, at, make))
+    return body
+
+
+def _with_views(given: SqlAggregateFunction, views: Views) -> SqlAggregateFunction:
+    """A copy of an instance, whose methods get accumulators with views."""
+    body = copy.copy(given)
+    for name in ("accumulate", "retract", "get_value"):
+        method = vars(given).get(name) or functools.partial(getattr(type(given), name), body)
+        setattr(body, name, functools.partial(_called_with_views, method, views))
+    merge = functools.partial(type(given).merge, body)
+    body.merge = functools.partial(_merged_with_views, merge, views)  # type: ignore[method-assign]
+    return body
+
+
+def _called_with_views(method: Callable[..., Any], views: Views, accumulator: Any, *values: Any) -> Any:
+    return method(with_views(accumulator, views), *values)
+
+
+def _merged_with_views(method: Callable[..., Any], views: Views, accumulator: Any, accumulators: Any) -> Any:
+    return method(with_views(accumulator, views), [with_views(each, views) for each in accumulators])
+
+
+def _called_with_row(method: Callable[..., Any], before: int, make: Callable[[tuple[Any, ...]], Any], *values: Any) -> Any:
+    """``before``: how many arguments precede the row's values."""
+    return method(*values[:before], make(values[before:]))
 
 
 def _method(body: Any) -> Any:
@@ -223,6 +300,20 @@ def udaf(
     that. See ``udf()``. Raises ConfigError.
     """
     return _made("aggregate", f, input_types, result_type, accumulator_type, func_type, deterministic, name, version)
+
+
+def udtaf(
+    f: TableAggregateFunction | None = None,
+    input_types: Any = None,
+    result_type: Any = None,
+    accumulator_type: Any = None,
+    deterministic: bool | None = None,
+    name: str | None = None,
+    version: str = "1",
+) -> Any:
+    """A TableAggregateFunction for ``flat_aggregate``; without ``f`` a decorator. ``result_type``: of a row. See ``udaf()``.
+    Raises ConfigError."""
+    return _made("aggregate", f, input_types, result_type, accumulator_type, "general", deterministic, name, version)
 
 
 def ptf(

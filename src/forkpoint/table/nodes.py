@@ -106,10 +106,12 @@ class Fields:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A call of a function that the program gives itself, not its name. ``function``: made by ``udf()``."""
+    """A call of a function that the program gives itself, not its name. ``function``: made by ``udf()``. ``columns``: the names
+    of the arguments, if it takes them as a Row."""
 
     function: Any
     arguments: tuple[Node, ...]
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,10 @@ def children(node: Node) -> tuple[Node, ...]:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
+def _no_name(function: Any, columns: tuple[str, ...]) -> str:
+    return repr(function)
+
+
 @dataclass
 class Writer:
     """Writes expressions as SQL. ``windows``: the calls of windows in GROUP BY by alias, with the text of their arguments.
@@ -173,7 +179,7 @@ class Writer:
     windows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     overs: Mapping[str, str] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
-    name_of: Callable[[Any], str] = repr
+    name_of: Callable[[Any, tuple[str, ...]], str] = _no_name
     tables: dict[str, Any] = field(default_factory=dict)
 
     def text(self, node: Node) -> str:
@@ -206,8 +212,8 @@ class Writer:
                 return interval(count, unit)
             case Named(of, _):
                 return self.text(of)
-            case FunctionCall(function, arguments):
-                return f"{self.name_of(function)}({', '.join(map(self.text, arguments))})"
+            case FunctionCall(function, arguments, columns):
+                return f"{self.name_of(function, columns)}({', '.join(map(self.text, arguments))})"
             case Relation(table):
                 name = f"table {len(self.tables)}"
                 self.tables[name] = table

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.relational.plan import Plan
+from forkpoint.relational.types import BIGINT, Field
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Insert
@@ -16,6 +17,9 @@ from forkpoint.table.table_descriptor import TableDescriptor
 
 if TYPE_CHECKING:
     from forkpoint.table.table import Table
+
+
+_DEFAULT = ("default_catalog", "default_database")
 
 
 class TablePipeline:
@@ -84,6 +88,7 @@ class StatementSet:
 
 def started(session: Session) -> TableResult:
     """Start the job of the session's INSERTs."""
+    targets = tuple(Field(".".join((*_DEFAULT[: 2 - path.count(".")], path)), BIGINT) for path in session.inserted)
     client = session.env.execute_async(session.name)
     session.forget_job()
-    return TableResult(client=client)
+    return TableResult(targets, client=client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forkpoint.relational.types import Schema
@@ -15,6 +16,11 @@ class ResolvedSchema:
 
     _names: tuple[str, ...]
     _types: tuple[DataType, ...]
+
+    @staticmethod
+    def physical(column_names: Sequence[str], column_data_types: Sequence[DataType]) -> ResolvedSchema:
+        """Columns with these names and types."""
+        return ResolvedSchema(tuple(column_names), tuple(column_data_types))
 
     @staticmethod
     def of(fields: Schema) -> ResolvedSchema:

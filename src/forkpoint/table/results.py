@@ -34,8 +34,9 @@ class TableResult:
         stream: DataStream[Any] | None = None,
         client: JobClient | None = None,
         answer: Answer | None = None,
+        named: bool = True,
     ) -> None:
-        self._schema, self._stream, self._client, self._answer = schema, stream, client, answer
+        self._schema, self._stream, self._client, self._answer, self._named = schema, stream, client, answer, named
 
     def get_job_client(self) -> JobClient | None:
         """The job of an INSERT; None for other statements."""
@@ -47,10 +48,9 @@ class TableResult:
             self._client.get_job_execution_result().result(None if timeout_ms is None else timeout_ms / 1000)
 
     def get_resolved_schema(self) -> ResolvedSchema:
-        """The columns of the result."""
-        answer = self._answer or _OK
-        fields = tuple(Field(name, STRING) for name in answer.columns) if self._stream is None else self._schema
-        return ResolvedSchema.of(fields)
+        """The columns of the result; of a job, the tables that it writes."""
+        of_answer = self._answer or (None if self._stream or self._client else _OK)
+        return ResolvedSchema.of(self._schema if of_answer is None else tuple(Field(name, STRING) for name in of_answer.columns))
 
     get_table_schema = get_resolved_schema
 
@@ -69,7 +69,7 @@ class TableResult:
             yield from (Row.of(self._answer.columns, row, RowKind.INSERT) for row in self._answer.rows)
         if self._stream is None:
             return
-        change = Change(self._stream, self._schema)
+        change = Change(self._stream, self._schema, named=self._named)
         with self._stream.execute_and_collect() as elements:
             yield from map(change, elements)
 
@@ -85,12 +85,12 @@ class TableResult:
 
 
 class Change:
-    """An element of a stream of changes as a Row with its kind."""
+    """An element of a stream of changes as a Row with its kind. ``named``: whether its fields have names."""
 
-    def __init__(self, stream: DataStream[Any], schema: Schema) -> None:
+    def __init__(self, stream: DataStream[Any], schema: Schema, *, named: bool = True) -> None:
         of = stream.get_type()
         self._weighted = of is not None and WEIGHT in of.column_names
-        self._names = tuple(field.name for field in schema)
+        self._names = tuple(field.name for field in schema) if named else None
 
     def __call__(self, element: Any) -> Row:
         values = list(element)

@@ -184,8 +184,10 @@ def reading_of(schema: Schema, fields: tuple[Field, ...], functions: Functions =
     computed = []
     for column in schema._columns:
         match column:
-            case Metadata(name):
-                raise ConfigError(f"column {name!r}: a stream has no metadata; map() it to elements with the field")
+            case Metadata(name) if name not in names:
+                raise ConfigError(
+                    f'column {name!r}: of metadata, a stream has "rowtime" only; map() it to elements with the field'
+                )
             case Computed(name, of):
                 if name in names:
                     raise ConfigError(f"column {name!r} is there already; give the computed column another name")

@@ -40,12 +40,14 @@ DUPLICATES = "table.exec.source.cdc-events-duplicate"
 
 @dataclass
 class Session:
-    """Statements on one environment. ``name``: the job's, set by ``SET 'pipeline.name'``."""
+    """Statements on one environment. ``name``: the job's, set by ``SET 'pipeline.name'``. ``named_rows``: whether the rows of
+    results have names."""
 
     env: StreamExecutionEnvironment
     catalog: Catalog = field(default_factory=Catalog)
     name: str | None = None
-    inserted: int = 0
+    inserted: list[str] = field(default_factory=list)
+    named_rows: bool = True
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
     duplicates: bool = False
@@ -59,14 +61,14 @@ class Session:
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set(), _processes={})
+        return replace(self, env=env, inserted=[], _sources={}, _versions={}, _names=set(), _processes={})
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
         self._sources.clear()
         self._names.clear()
         self._processes.clear()
-        self.inserted = 0
+        self.inserted = []
 
     # -- statements
 
@@ -293,7 +295,7 @@ class Session:
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
-        self.inserted += 1
+        self.inserted.append(name)
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
         keys = keys_of(plan)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.connectors.collection import CollectionSource
 from forkpoint.errors import ConfigError
-from forkpoint.functions import WatermarkStrategy
+from forkpoint.functions import ProcessFunction, WatermarkStrategy
 from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
@@ -18,10 +19,11 @@ from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.plan import ONE_ROW
 from forkpoint.relational.types import BOOLEAN, STRING, Field, SqlType, decimal_type, sql_type
 from forkpoint.table.catalog import StreamTable
-from forkpoint.table.schema import Schema, reading_of
+from forkpoint.table.schema import Metadata, Schema, reading_of
 from forkpoint.types import Row, TypeInformation, Types
-from forkpoint.types.kinds.containers import present
+from forkpoint.types.kinds.containers import optional, present
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY_DECIMAL = decimal_type((38, 18))
 """What Flink makes of decimals without fixed digits."""
 
@@ -33,9 +35,27 @@ def stream_table(
     of = stream.get_type()
     if of is not None and not of.fields and sql_type(of) is not None:
         stream = stream.map(_boxed, output_type=Types.ROW_NAMED(["f0"], [of]))
+    for column in () if schema is None else schema._columns:
+        if isinstance(column, Metadata) and (column.key or column.name) == "rowtime":
+            stream = _with_timestamps(name, stream, column.name)
     edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
     fields, edges = table_of(name, stream.get_type(), edges)
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields, functions))
+
+
+def _with_timestamps(name: str, stream: DataStream[Any], column: str) -> DataStream[Any]:
+    """A stream with its elements' timestamps as a field more."""
+    of = stream.get_type()
+    if of is None or not of.fields:
+        raise ConfigError(f"{name!r}: a stream needs a type with fields to have metadata, not {of}; map() it with output_type")
+    types = {**{field.name: field.type for field in of.fields}, column: optional(Types.INSTANT())}
+    return stream.process(_Timestamps(), output_type=Types.ROW_NAMED(list(types), list(types.values())))
+
+
+class _Timestamps(ProcessFunction[Any, Any]):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context, /) -> Any:
+        ms = ctx.timestamp()
+        yield (*value, None if ms is None else _EPOCH + timedelta(milliseconds=ms))
 
 
 def _boxed(value: Any) -> tuple[Any]:

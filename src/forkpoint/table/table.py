@@ -16,7 +16,8 @@ from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.expression import Expression, node_of
-from forkpoint.table.nodes import Name, Named, Node, Value, WindowProperty, Writer, expanded, named, quoted
+from forkpoint.table.functions import PythonFunction
+from forkpoint.table.nodes import FunctionCall, Name, Named, Node, Sql, Value, WindowProperty, Writer, expanded, named, quoted
 from forkpoint.table.pipelines import TablePipeline
 from forkpoint.table.query_results import QueryResult
 from forkpoint.table.resolved_schema import ResolvedSchema
@@ -26,6 +27,8 @@ from forkpoint.table.table_descriptor import TableDescriptor
 from forkpoint.table.window import GroupWindow, OverWindow
 from forkpoint.types import Row
 
+Call = Expression | PythonFunction
+"""A call of a function; a function by itself takes the whole row."""
 _SHOWN = 20
 """The rows that a notebook shows."""
 SOURCE = "Table API"
@@ -194,6 +197,71 @@ class Table:
         on = "TRUE" if condition is None else writer.text(node_of(condition))
         return self._bound(f"SELECT * FROM `left` {kind} `right` ON {on}", writer, left=self, right=right)
 
+    def join_lateral(self, table_function_call: Call, join_predicate: Expression | None = None) -> Table:
+        """Each row with the rows that a table function makes of it: ``join_lateral(split(col("a")).alias("word"))``. A function
+        without arguments takes the Row."""
+        joined = self._lateral("CROSS JOIN", table_function_call, "*")
+        return joined if join_predicate is None else joined.where(join_predicate)
+
+    def left_outer_join_lateral(self, table_function_call: Call) -> Table:
+        """As ``join_lateral``, with the rows of which the function makes none."""
+        return self._lateral("LEFT JOIN", table_function_call, "*")
+
+    def _lateral(self, kind: str, given: Call, shown: str) -> Table:
+        call, names = self._called(given)
+        writer = self._writer()
+        columns = f" ({', '.join(map(quoted, names))})" if names else ""
+        alias = f"`rows`{columns}"
+        on = " ON TRUE" if kind == "LEFT JOIN" else ""
+        text = f"SELECT {shown} FROM `table` {kind} LATERAL TABLE({writer.text(call)}) AS {alias}{on}"
+        return self._bound(text, writer, table=self)
+
+    def _called(self, given: Call) -> tuple[Node, tuple[str, ...]]:
+        """A call of a function, and the names of its columns. A function by itself takes the whole row."""
+        if not isinstance(given, Expression):
+            return FunctionCall(given, tuple(map(Name, self._types)), tuple(self._types)), given.columns
+        match given._node:
+            case Named(of, names):
+                return of, names
+            case FunctionCall(function):
+                return given._node, function.columns
+        return given._node, ()
+
+    def map(self, func: Call) -> Table:
+        """The result of a function for each row. A ROW becomes its fields. A function without arguments takes the Row."""
+        call, names = self._called(func)
+        return self.select(Expression(Named(call, ("$result",))))._fields("$result", names)
+
+    def flat_map(self, func: Call) -> Table:
+        """The rows that a table function makes of each row. A function without arguments takes the Row."""
+        return self._lateral("CROSS JOIN", func, "`rows`.*")
+
+    def aggregate(self, func: Call) -> AggregatedTable:
+        """An aggregate function over all rows, for ``select``."""
+        return self.group_by().aggregate(func)
+
+    def flat_aggregate(self, func: Call) -> AggregatedTable:
+        """A table aggregate function over all rows, for ``select``."""
+        return self.group_by().flat_aggregate(func)
+
+    def _elements(self, column: str, names: Sequence[str]) -> Table:
+        """The table with the rows of an array of ROWs in place of it."""
+        others = "".join(f"{quoted(name)}, " for name in self._types if name != column)
+        columns = f" ({', '.join(map(quoted, names))})" if names else ""
+        text = f"SELECT {others}`rows`.* FROM `table` CROSS JOIN UNNEST({quoted(column)}) AS `rows`{columns}"
+        return self._bound(text, table=self)
+
+    def _fields(self, column: str, names: Sequence[str]) -> Table:
+        """The table with the fields of a ROW in place of it."""
+        of = self._types[column]
+        fields: list[Node] = [Name(column)]
+        if of.name == "ROW":
+            fields = [Sql((Name(column), f".{quoted(field)}")) for field in of.names]
+        default = of.names if of.name == "ROW" else ["f0"]
+        found: list[Node] = [Name(name) for name in self._types if name != column]
+        found += [Named(node, (name,)) for node, name in zip(fields, names or default, strict=True)]
+        return self.select(*map(Expression, found))
+
     def union_all(self, right: Table) -> Table:
         """The rows of both tables."""
         return self._combined("UNION ALL", right)
@@ -225,7 +293,7 @@ class Table:
 
     def execute(self) -> TableResult:
         """The changes of the result, which run when they are collected or printed."""
-        return TableResult(self._plan.schema, self._session.stream(self._plan))
+        return TableResult(self._plan.schema, self._session.stream(self._plan), named=self._session.named_rows)
 
     def insert_into(self, table_path_or_descriptor: str | TableDescriptor, overwrite: bool = False) -> TablePipeline:
         """The table as the input of another one, for ``execute`` or a statement set."""
@@ -298,6 +366,35 @@ class GroupedTable:
         group = f" GROUP BY {', '.join(map(writer.text, self._keys))}" if self._keys else ""
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`{group}"
         return self._table._bound(text, writer, table=self._table)
+
+    def aggregate(self, func: Call) -> AggregatedTable:
+        """An aggregate function over each group, for ``select`` with its columns and the keys."""
+        found, names = self._result(func)
+        return AggregatedTable(found._fields("$result", names))
+
+    def flat_aggregate(self, func: Call) -> AggregatedTable:
+        """A table aggregate function over each group, for ``select`` with its columns and the keys."""
+        found, names = self._result(func)
+        return AggregatedTable(found._elements("$result", names))
+
+    def _result(self, func: Call) -> tuple[Table, tuple[str, ...]]:
+        """The keys with the result of a function, and the names of its columns."""
+        if self._windows:
+            raise ConfigError("aggregate() of windows is not supported yet; call the function in select()")
+        call, names = self._table._called(func)
+        keys = [Expression(key) for key in self._keys]
+        return self.select(*keys, Expression(Named(call, ("$result",)))), names
+
+
+class AggregatedTable:
+    """The keys of groups, and the columns of an aggregate function."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def select(self, *fields: Expression) -> Table:
+        """Expressions over the keys and the columns."""
+        return self._table.select(*fields)
 
 
 class GroupWindowedTable:

@@ -1,11 +1,12 @@
 """Runs PyFlink's own tests on forkpoint, and writes how each of them ends to ``own_tests.json``.
 
-    python tests/parity/pyflink/own_tests.py [--check] [--from CHECKOUT] [PATTERN…]
+    python tests/parity/pyflink/own_tests.py [--check] [--from CHECKOUT] [--tables] [PATTERN…]
 
 The tests are those of the release, from Flink's repository: PyPI's source distribution has none. They are fetched with git
 into ``.flink/tests`` (or taken from a checkout that is there already), run as they are and not kept. ``pyflink`` is
 forkpoint's; what they need of PyFlink's test utilities and of the JVM is in ``own_tests_shim.py``. With ``--check`` nothing
 is written, and the exit code tells whether every test ends as recorded. ``PATTERN``: only tests that have it in their name.
+``--tables``: those of the Table API instead, recorded in ``own_table_tests.json``.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import time
 import traceback
 import unittest
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "own_tests.json"
+RECORDED_OF_TABLES = HERE / "own_table_tests.json"
 REPOSITORY = "https://github.com/apache/flink"
 TAG = "release-2.3.0"
 SECONDS = 120  # that a test may take
@@ -55,9 +57,45 @@ MODULES = (
     "datastream.tests.test_window",
 )
 
+TABLE_MODULES = tuple(
+    f"table.tests.test_{name}"
+    for name in [
+        "calc",
+        "column_operation",
+        "correlate",
+        "dependency",
+        "descriptor",
+        "distinct",
+        "environment_settings",
+        "explain",
+        "expression",
+        "join",
+        "pandas_conversion",
+        "pandas_udaf",
+        "pandas_udf",
+        "row_based_operation",
+        "schema",
+        "schema_operation",
+        "set_operation",
+        "sort",
+        "sql",
+        "table_config",
+        "table_descriptor",
+        "table_environment_api",
+        "table_pipeline",
+        "table_schema",
+        "types",
+        "udaf",
+        "udf",
+        "udtf",
+        "window",
+    ]
+)
+
 # Tests that are about nothing of forkpoint's, by a part of their name: they are not run.
 JAVA = "looks into Flink's Java objects"
 TABLE = "is about the Table API"
+OLD_CSV = "reads files with a connector that Flink keeps for its tests"
 NOT_RELEVANT: dict[str, str] = {
     "test_serialization_schemas": "is about schemas of connectors for messages, which are Java objects",
     "test_from_java_type": JAVA,
@@ -84,6 +122,23 @@ NOT_RELEVANT: dict[str, str] = {
     "test_set_stream_env": "reads an environment variable of PyFlink's workers",
     "StreamExecutionEnvironmentTests.test_add_python_file": TABLE,
     "StreamExecutionEnvironmentTests.test_execute.": TABLE,
+    # of tables
+    **dict.fromkeys((".test_column_operation", ".test_correlate", ".test_distinct.", ".test_join.", ".test_set_operation"), JAVA),
+    **dict.fromkeys((".test_sort.", "table.tests.test_window", "test_explain.", ".test_expression.", "_from_json_plan"), JAVA),
+    **dict.fromkeys(("CalcTests.test_select", "CalcTests.test_alias", "CalcTests.test_where", "CalcTests.test_filter"), JAVA),
+    **dict.fromkeys(("java_", "module", "test_register_functions"), JAVA),
+    **dict.fromkeys(("EnvironmentSettingsTests.test_with_built_in_", "test_set_sys_executable"), JAVA),
+    **dict.fromkeys(("test_table_pipeline_compile", "test_table_from_descriptor", "test_sql_ddl"), JAVA),
+    **dict.fromkeys(("_table_from_descriptor", "exists_from_descriptor"), "asks Flink's catalogue"),
+    "table.tests.test_dependency": "ships other modules of the same name in each test, and needs a process for each",
+    "table.tests.test_types": "is about PyFlink's own classes of types, and how it infers and verifies them",
+    "table.tests.test_descriptor": "is about descriptors that Flink has replaced",
+    "EmbeddedThreadTests": "is about running Python within the JVM",
+    **dict.fromkeys(("test_deterministic", "test_name", "test_using_decorator"), "looks into PyFlink's wrapper of functions"),
+    **dict.fromkeys(("group_window_over_", "group_window_aggregate_function", "_time_over_r"), OLD_CSV),
+    "test_to_pandas_with_event_time": OLD_CSV,
+    "UserDefinedFunctionTests.test_scalar_function": "reads an environment variable of PyFlink's workers",
+    "TableEnvironmentTest.test_udt.": "is about user-defined types, which Flink has for Java",
 }
 # Modules of tests that aren't looked at: table, dataframe and ml (other APIs), fn_execution and metrics (inside of PyFlink's
 # workers), test_parquet and test_orc of datastream.formats (which PyFlink skips without Hadoop), the other connectors (Java's),
@@ -95,6 +150,37 @@ REASONS: dict[str, str] = {
     "AsyncFunctionTests.test_none_result": "None stands for no results; PyFlink fails",
     "test_from_collection_with_data_types": "values that a type cannot hold are refused; PyFlink gives other numbers",
     "test_session_window_late_merge": "watermarks are as if after each element; PyFlink's clock ticks after the last one only",
+}
+
+REASONS_OF_TABLES: dict[str, str] = {
+    "CalcTests.test_from_element": "a column has no type INTERVAL",
+    "test_from_pandas_with_incorrect_schema": "the message differs",
+    "test_from_pandas": "a TIMESTAMP(3) has microseconds, too",
+    "test_check_result_type": "an aggregate over pandas columns may also return a MAP",
+    "test_group_aggregate_with_aux_group": "an aggregate over pandas columns takes rows that are only added",
+    "PandasUDFITTests.test_all_data_types": "a ROW is a Series of dicts for a pandas function, not a DataFrame",
+    **dict.fromkeys(("test_invalid_pandas_udf", "test_non_exist_func_type", "test_invalid_udf"), "the message differs"),
+    "test_map_with_pandas_udf": "a ROW inside of a row is one column of the DataFrame; PyFlink flattens it",
+    **dict.fromkeys(("_idle_state_", "map_view", "data_view"), "state has no time to live in SQL yet"),
+    "list_view": "an accumulator's values are of its type; PyFlink pickles them",
+    "test_get_set_local_timezone": "times with a time zone are in UTC",
+    "test_get_set_max_generated_code_length": "no code is generated",
+    "test_get_set_sql_dialect": "there is one dialect",
+    "test_to_string": "options have the order of the program, not that of a Java map",
+    "test_create_catalog": "`CREATE CATALOG` makes catalogues",
+    "test_from_and_to_changelog_stream_event_time": "a stream of changes has no rowtime metadata",
+    "test_from_data_stream_atomic": "elements without a type have those of their values; PyFlink pickles them",
+    "test_to_data_stream_local_time": "a TIMESTAMP is a SQL_TIMESTAMP in a stream, of which Java has another text",
+    **dict.fromkeys(("test_to_retract_stream", "test_collect_with_retract"), "an epoch has net changes only"),
+    "test_collect_for_all_data_types": "Rows inside of rows have names",
+    "test_row_form_consistency_with_elements": "tuples, lists and Rows are all rows",
+    "test_table_pipeline_with_": "a pipeline has no identifier of its sink",
+    "test_distinct_and_filter": "an aggregate function of a program has no DISTINCT yet",
+    "test_mixed_with_built_in_functions_with_retract": "FIRST_VALUE takes rows that are only added",
+    "test_mixed_with_built_in_functions_without_retract": "an accumulator's values are of its type; PyFlink pickles them",
+    "TableSchemaTests": "TableSchema, which Flink has deprecated, is ResolvedSchema",
+    "test_overwrite_builtin_function": "operators are SQL's, whatever functions have their names",
+    "test_udf_with_constant_params": "`CAST(1.05 AS DECIMAL)` is a DECIMAL(10, 0)",
 }
 
 
@@ -111,7 +197,7 @@ def build_tools(directory: Path) -> str:
     """What pip builds the package of a test with."""
     if not directory.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", directory]
-        subprocess.run([*pip, "setuptools", "wheel"], check=True)
+        subprocess.run([*pip, "setuptools", "wheel", "pytz"], check=True)
     return str(directory)
 
 
@@ -180,10 +266,12 @@ def said(table: dict[str, str], name: str) -> str | None:
     return next((why for part, why in table.items() if part in f"{name}."), None)
 
 
-def run(tests: Path, patterns: list[str]) -> dict[str, str]:
+def run(tests: Path, modules: Sequence[str], patterns: list[str]) -> dict[str, str]:
     """How each relevant test ends."""
     found: dict[str, str] = {}
-    for module in MODULES:
+    for module in ("table.tests.test_types", "table.tests.test_udf") if modules is TABLE_MODULES else ():
+        load(tests, module)  # other modules import it
+    for module in modules:
         if said(NOT_RELEVANT, module) is not None:
             continue
         for name, case in tests_of(tests, module).items():
@@ -201,29 +289,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, compare with what is recorded")
     parser.add_argument("--from", dest="checkout", type=Path, help="a checkout of Flink's repository")
+    parser.add_argument("--tables", action="store_true", help="the tests of the Table API")
     parser.add_argument("patterns", nargs="*", help="all of them by default")
     arguments = parser.parse_args()
     tests = fetched(arguments.checkout or HERE.parents[2] / ".flink" / "tests")
     os.environ["FORKPOINT_ENGINE"] = "local"
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [build_tools(HERE.parents[2] / ".flink" / "build-tools"), os.environ.get("PYTHONPATH", "")]
-    )
+    tools = build_tools(HERE.parents[2] / ".flink" / "build-tools")
+    os.environ["PYTHONPATH"] = os.pathsep.join([tools, os.environ.get("PYTHONPATH", "")])
+    sys.path.append(tools)
     warnings.simplefilter("ignore")
     import own_tests_shim
 
     own_tests_shim.install()
-    found = run(tests, arguments.patterns or [""])
+    recorded_in = RECORDED_OF_TABLES if arguments.tables else RECORDED
+    found = run(tests, TABLE_MODULES if arguments.tables else MODULES, arguments.patterns or [""])
     passed = sum(how == "passed" for how in found.values())
     print(f"{passed} of {len(found)} relevant tests pass ({100 * passed / max(1, len(found)):.1f} %)")
-    recorded = {name: how if how == "passed" else said(REASONS, name) for name, how in found.items()}
+    reasons = REASONS_OF_TABLES if arguments.tables else REASONS
+    recorded = {name: how if how == "passed" else said(reasons, name) for name, how in found.items()}
     unexplained = [f"{name}: {found[name]}" for name, how in recorded.items() if how is None]
     if arguments.check or arguments.patterns:
-        before = json.loads(RECORDED.read_text())
+        before = json.loads(recorded_in.read_text())
         unexplained += [
             f"{name}: {how}; recorded: {before.get(name)}" for name, how in recorded.items() if how != before.get(name)
         ]
     elif not unexplained:
-        RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+        recorded_in.write_text(json.dumps(recorded, indent=1) + "\n")
     if unexplained:
         sys.exit("\n".join(unexplained))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from avro.io import DatumWriter
 import forkpoint as fp
 import forkpoint.pyflink
 from forkpoint.api.streams.outputs import SinkMixin
+from forkpoint.connectors.collection import CollectionSource
 from forkpoint.functions import TimestampAssigner
 from forkpoint.pyflink.environment import StreamExecutionEnvironment
 from forkpoint.pyflink.formats import AvroSchema
@@ -276,6 +278,12 @@ def table_sink(table: Any) -> TestSink:
     return sink
 
 
+def no_rows(options: Any) -> CollectionSource:
+    for name in options.table.options:
+        options.get(name)
+    return CollectionSource([], row_type(options.table.schema))
+
+
 def results(*_: Any) -> list[str]:
     """What remains of the rows of the tables that jobs have written, as Java's text."""
     found = []
@@ -349,7 +357,9 @@ def install() -> None:
     source_sink_utils = module("pyflink.testing.source_sink_utils", results=results, retract_results=results)
     module("pyflink.testing", source_sink_utils=source_sink_utils)
     module("pyflink.table.tests")
-    CONNECTORS["test-sink"] = CONNECTORS["COLLECTION"] = Connector(None, lambda options: table_sink(options.table), "all")
+    CONNECTORS["test-sink"] = Connector(None, lambda options: table_sink(options.table), "all")
+    CONNECTORS["COLLECTION"] = Connector(no_rows)
+    os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112
     module(
         "pyflink.testing.test_case_utils",
         PythonAPICompletenessTestCase=object,
