@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from test_sql_user_functions import LOCAL, folded
+from sql_functions import LOCAL, check_stored_form, folded
 
 import forkpoint as fp
 from forkpoint.sql.errors import SqlError, Text
@@ -123,7 +123,9 @@ EXPECTED: dict[str, Counter[Any]] = {
 @pytest.mark.parametrize("query", EXPECTED)
 @pytest.mark.parametrize(("epoch_rows", "parallelism"), [(2, 2), (100, 1)])
 def test_process_functions(query: str, epoch_rows: int, parallelism: int) -> None:
-    assert folded(tables_of(ROWS, epoch_rows, parallelism), query) == EXPECTED[query]
+    tables = tables_of(ROWS, epoch_rows, parallelism)
+    assert folded(tables, query) == EXPECTED[query]
+    check_stored_form(tables, query)
 
 
 def run(query: str, script: list[Any], state: Path) -> list[Any]:

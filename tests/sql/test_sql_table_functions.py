@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from sql_functions import environment, folded
 from sql_results import Order, answered
-from test_sql_user_functions import environment, folded
 
 import forkpoint as fp
 from forkpoint.sql.errors import SqlError
@@ -51,14 +51,11 @@ EQUAL = [
 @pytest.mark.parametrize("epoch_rows", [5, 100])
 @pytest.mark.parametrize(("query", "without"), EQUAL)
 def test_table_functions(query: str, without: str, epoch_rows: int) -> None:
-    tables = environment(ROWS, epoch_rows=epoch_rows)
-    for name, function in TABLES.items():
-        tables.create_temporary_function(name, function)
-    assert folded(tables, query) == answered(without, ROWS)
+    assert folded(environment(ROWS, TABLES, epoch_rows=epoch_rows), query) == answered(without, ROWS)
 
 
 def test_a_row_has_the_rows_of_one_call_of_a_function_that_is_not_deterministic() -> None:
-    tables = environment(ROWS)
+    tables = environment(ROWS, {})
     numbers = iter(range(1000))
     tables.create_temporary_function("u", fp.udtf(Numbers(), result_types=["INT"], deterministic=False))
     found = folded(
@@ -88,8 +85,7 @@ class Numbers(fp.TableFunction):
     ],
 )  # fmt: skip
 def test_a_mistake_is_shown_where_it_is(query: str, mark: str, message: str) -> None:
-    tables = environment([])
-    tables.create_temporary_function("split", TABLES["split"])
+    tables = environment([], {**TABLES, "plus": fp.udf(lambda v: v + 1, result_type="BIGINT")})
     with pytest.raises(SqlError) as error:
         tables.execute_sql(query)
     assert message in str(error.value)
@@ -97,7 +93,7 @@ def test_a_mistake_is_shown_where_it_is(query: str, mark: str, message: str) -> 
 
 
 def test_an_error_names_the_arguments() -> None:
-    tables = environment([Order("a", 1, 2, 1.0)])
+    tables = environment([Order("a", 1, 2, 1.0)], {})
     tables.create_temporary_function("bad", fp.udtf(lambda v: (1 / n for n in range(v)), result_types=["DOUBLE"]))
     with pytest.raises(fp.UserFunctionError, match=r"function bad raised ZeroDivisionError: .*\(arguments \(2,\)\)"):
         list(tables.execute_sql("SELECT f0 FROM orders, LATERAL TABLE(bad(v)) AS t").collect())

@@ -315,7 +315,8 @@ def _renamed(side: str, columns: Replacements) -> dict[str, Expression]:
 
 
 def _moved(expression: Expression, old: str, new: str) -> Expression:
-    return replace_columns(expression, lambda column: Column(new + column.name.removeprefix(old), column.type))
+    """The expression with columns of other names, by which the arguments of commutative functions are ordered anew."""
+    return normal(replace_columns(expression, lambda column: Column(new + column.name.removeprefix(old), column.type)))
 
 
 def _padded(expression: Expression, side: str, pads: bool) -> Expression:

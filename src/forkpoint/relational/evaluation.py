@@ -14,7 +14,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
 from forkpoint.relational.functions.decimals import decimal_to, rescaled
 from forkpoint.relational.functions.nested import part_type, with_parts
-from forkpoint.relational.functions.user import called, calls_in, is_user
+from forkpoint.relational.functions.user import called, calls_in, is_user, taken
 from forkpoint.relational.types import BOOLEAN
 
 
@@ -56,9 +56,9 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
 
 
 def _called(call: Call, columns: pa.RecordBatch) -> Datum:
-    values = [_value(argument, columns) for argument in call.arguments]
     if is_user(call.function):
-        return called(call, values, columns.num_rows)
+        return called(call, lambda: [_value(argument, columns) for argument in call.arguments], columns)
+    values = [_value(argument, columns) for argument in call.arguments]
     try:
         if call.function in ("CAST", "TRY_CAST"):
             return cast(values[0], call.type, failing_null=call.function == "TRY_CAST")
@@ -102,7 +102,8 @@ def _connected(call: Call, columns: pa.RecordBatch) -> pa.Array:
         for operand in pending:
             open_rows = np.flatnonzero(pc.fill_null(pc.not_equal(found, decides), True).to_numpy(zero_copy_only=False))
             try:
-                part = evaluate(operand, columns.take(pa.array(open_rows))).cast(pa.bool_())
+                of_rows = columns if len(open_rows) == columns.num_rows else taken(columns, pa.array(open_rows))
+                part = evaluate(operand, of_rows).cast(pa.bool_())
             except JobFailed as error:
                 postponed.append(operand)
                 failure = error
@@ -119,12 +120,12 @@ def _branches(call: Call, columns: pa.RecordBatch) -> pa.Array:
     *parts, default = call.arguments
     found, rows = pa.nulls(columns.num_rows, call.type.arrow_type), np.arange(columns.num_rows)
     for condition, value in zip(parts[::2], parts[1::2], strict=True):
-        of_rows = columns.take(pa.array(rows))
+        of_rows = taken(columns, pa.array(rows))
         chosen = evaluate(condition, of_rows).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
-        values = evaluate(value, of_rows.filter(pa.array(chosen)))
+        values = evaluate(value, taken(of_rows, pa.array(np.flatnonzero(chosen))))
         found = _scattered(_converted(values, call.type.arrow_type), rows[chosen], found)
         rows = rows[~chosen]
-    values = evaluate(default, columns.take(pa.array(rows)))
+    values = evaluate(default, taken(columns, pa.array(rows)))
     return _scattered(_converted(values, call.type.arrow_type), rows, found)
 
 

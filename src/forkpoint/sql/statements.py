@@ -58,7 +58,8 @@ class WatermarkClause:
 @dataclass(frozen=True)
 class CreateTable:
     """``offsets``: of the options, by name, and of the table's name as ``""``. ``schema``: the columns that are read and written.
-    ``reading``: the columns of the table in queries, if some are ``computed``, or are event time; bound from these."""
+    ``reading``: the columns of the table in queries, if some are ``computed``, or are event time; bound from these, once the
+    table is created."""
 
     name: str
     schema: tuple[Field, ...]
@@ -231,9 +232,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         if column not in fields:
             raise source.error(key_at, f"the primary key has no column {column!r}; {did_you_mean(column, fields)}")
         fields[column] = Field(column, fields[column].type.with_null(False))
-    from forkpoint.sql.binding.reading import bound  # which binds expressions, and so needs this module
-
-    return bound(replace(table, schema=tuple(fields.values())))
+    return replace(table, schema=tuple(fields.values()))
 
 
 def _like(source: Text, tokens: Tokens) -> Like:

@@ -17,9 +17,7 @@ def altered(table: CreateTable, statement: AlterTable) -> CreateTable:
     """The table after a change other than that of its name. Raises SqlError."""
     offsets = statement.change.offsets if isinstance(statement.change, SetOptions) else {}
     table = replace(table, source=statement.source, offsets={"": statement.at, **offsets})
-    from forkpoint.sql.binding.reading import bound  # loads sqlglot
-
-    return bound(_changed(table, statement.change))
+    return _changed(table, statement.change)
 
 
 def _changed(table: CreateTable, change: Change) -> CreateTable:
@@ -114,9 +112,7 @@ def like(statement: CreateTable, parent: CreateTable) -> CreateTable:
         partitions=statement.partitions or (parent.partitions if mode("PARTITIONS") == "INCLUDING" else ()),
         like=None,
     )
-    from forkpoint.sql.binding.reading import bound  # loads sqlglot
-
-    return bound(with_key(table, key or statement.primary_key))
+    return with_key(table, key or statement.primary_key)
 
 
 def with_key(table: CreateTable, key: tuple[str, ...]) -> CreateTable:

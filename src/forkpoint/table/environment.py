@@ -154,7 +154,10 @@ class TableEnvironment:
     def _stream(self, stream: DataStream[Any], given: tuple[Any, ...]) -> Table:
         """A stream as a table. ``given``: a Schema, or its columns."""
         schema = given[0] if given and isinstance(given[0], Schema) else None
-        table = self._read(self._session.catalog.add_unnamed("stream", lambda name: stream_table(name, stream, schema)))
+        functions = self._session.catalog.functions_in()
+        table = self._read(
+            self._session.catalog.add_unnamed("stream", lambda name: stream_table(name, stream, schema, functions))
+        )
         return table if schema is not None else with_fields(table, given)
 
     def create_view(self, view_path: str, table: Table) -> None:

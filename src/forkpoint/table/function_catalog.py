@@ -15,6 +15,14 @@ from forkpoint.relational.functions.user import Functions, UserFunction
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.table.functions import as_python_function
 
+_KEYWORDS = {
+    *("ALL", "AND", "ANY", "ARRAY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CUBE", "DESCRIPTOR", "ELSE", "EXCEPT", "EXISTS"),
+    *("FILTER", "FROM", "GROUPING", "HAVING", "IN", "INTERSECT", "JOIN", "LIKE", "MAP", "NOT", "ON", "OR", "OVER", "PARTITION"),
+    *("ROLLUP", "ROW", "SELECT", "SETS", "SOME", "TABLE", "THEN", "TRY_CAST", "UNION", "UNNEST", "USING", "VALUES", "WHEN"),
+    *("WHERE", "WITH", "WITHIN"),
+}
+"""Words that a parenthesis may follow in a query. A function with such a name is called in backticks."""
+
 
 @dataclass
 class FunctionCatalog:
@@ -50,13 +58,15 @@ class FunctionCatalog:
 
     def reachable(self, path: Callable[[str], str]) -> Functions:
         """The functions that a query may call. ``path``: of a name in the query."""
-        names = frozenset(each.rpartition(".")[2].upper() for each in (*self.names(), *self.unnamed))
+        names = frozenset(each.rpartition(".")[2].upper() for each in (*self.names(), *self.unnamed)) - _KEYWORDS
         return Functions({**self.system, **self.unnamed}, lambda name: self.own.get(path(name).lower()), names, self.called)
 
     def create(self, path: str, given: Any, *, system: bool, if_not_exists: bool = False) -> None:
         """Raises ConfigError."""
         path = path.lower()
         functions = self.system if system else self.own
+        if "@" in path:  # which precedes versions
+            raise ConfigError(f"a function's name has no @: {path!r}")
         if path not in functions:
             functions[path] = as_python_function(given).bound(path)
         elif not if_not_exists:

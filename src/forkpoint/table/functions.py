@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from forkpoint.errors import ConfigError, one_of
+from forkpoint.extras import require
 from forkpoint.functions import KeyedProcessFunction, ProcessFunction
 from forkpoint.functions.sql import (
     ScalarFunction,
@@ -30,8 +31,6 @@ from forkpoint.table.views import Views, views_of, with_views
 from forkpoint.types import Row
 
 _FORMS = ("general", "pandas", "arrow")
-
-
 _MADE_BY: Mapping[Kind, tuple[str, type[Any]]] = {
     "scalar": ("udf", ScalarFunction),
     "table": ("udtf", TableFunction),
@@ -351,6 +350,8 @@ def _made(
     if not (process if kind == "process" else isinstance(f, of) or (callable(f) and not isinstance(f, UserDefinedFunction))):
         raise ConfigError(f"{what}: {f!r} is neither a function nor a {of.__name__}")
     chosen: Form = one_of(f"{what} {own!r}: func_type", form, _FORMS)
+    if chosen == "pandas":
+        require("pandas", f"{what}(func_type='pandas')")
     if not version or not all(sign.isalnum() or sign in "._-" for sign in version):
         raise ConfigError(f"{what} {own!r}: version {version!r} has other signs than letters, digits and ._-")
     return PythonFunction(kind, f, inputs, result, accumulator, chosen, deterministic, own, version)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forkpoint.errors import ConfigError
 from forkpoint.relational.expressions import Call, Expression, Item
 from forkpoint.relational.functions import castable
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
@@ -173,7 +174,7 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def reading_of(schema: Schema, fields: tuple[Field, ...]) -> Reading:
+def reading_of(schema: Schema, fields: tuple[Field, ...], functions: Functions = NO_FUNCTIONS) -> Reading:
     """The columns of a stream's table in queries: those that the schema declares, or if it declares none of the stream's fields,
     these and the computed ones. Raises ConfigError."""
     from forkpoint.sql.binding.reading import bind_reading  # loads sqlglot
@@ -193,12 +194,12 @@ def reading_of(schema: Schema, fields: tuple[Field, ...]) -> Reading:
                 names.append(name)
                 computed.append(ComputedColumn(name, _query(of), len(fields)))
     if schema._watermark is None:
-        found = bind_reading(Text(""), fields, tuple(computed), None)
+        found = bind_reading(Text(""), fields, tuple(computed), None, functions)
     else:
         watermarked, of = schema._watermark
         own = of.strip().upper() == _SOURCE_WATERMARK
         clause = WatermarkClause(watermarked, 0, _query(quoted(watermarked) if own else of))
-        found = bind_reading(Text(of), fields, tuple(computed), clause)
+        found = bind_reading(Text(of), fields, tuple(computed), clause, functions)
         if own and found.watermark:
             found = replace(found, watermark=replace(found.watermark, delay_ms=None))
     if not declared:

@@ -78,13 +78,19 @@ class Session:
         if self._is_free(path, statement.if_not_exists, lambda problem: source.error(at, problem)):
             if statement.like is not None:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
-            connector_of(statement)
-            self.catalog.tables[path] = statement
+            self.catalog.tables[path] = self._bound(statement)
 
     def defined(self, ddl: str) -> CreateTable:
         """The table of a CREATE TABLE statement, which is not created."""
         (table,) = parse(Text(ddl, "Table API"))
         assert isinstance(table, CreateTable)
+        return self._bound(table)
+
+    def _bound(self, table: CreateTable) -> CreateTable:
+        """A definition with what its clauses mean, checked. Raises SqlError."""
+        from forkpoint.sql.binding.reading import bound  # loads sqlglot
+
+        table = bound(table, self.catalog.functions_in())
         connector_of(table)
         return table
 
@@ -109,9 +115,7 @@ class Session:
             case Rename(column=None, to=to):
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
             case _:
-                changed = altered(table, statement)
-                connector_of(changed)
-                self.catalog.tables[path] = changed
+                self.catalog.tables[path] = self._bound(altered(table, statement))
 
     def create_view(self, statement: CreateView) -> None:
         source = statement.query.source
@@ -152,7 +156,7 @@ class Session:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
-        self.catalog.streams[path] = stream_table(name, stream, schema)
+        self.catalog.streams[path] = stream_table(name, stream, schema, self.catalog.functions_in())
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""

@@ -14,6 +14,7 @@ from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.plan import ONE_ROW
 from forkpoint.relational.types import BOOLEAN, STRING, Field, SqlType, decimal_type, sql_type
@@ -27,7 +28,9 @@ _ANY_DECIMAL = decimal_type((38, 18))
 """What Flink makes of decimals without fixed digits."""
 
 
-def stream_table(name: str, stream: DataStream[Any], schema: Schema | None = None) -> StreamTable:
+def stream_table(
+    name: str, stream: DataStream[Any], schema: Schema | None = None, functions: Functions = NO_FUNCTIONS
+) -> StreamTable:
     """A stream as a table, with the fields of its type as columns; of single values, ``f0``. Raises ConfigError."""
     of = stream.get_type()
     if of is not None and not of.fields and sql_type(of) is not None:
@@ -37,7 +40,7 @@ def stream_table(name: str, stream: DataStream[Any], schema: Schema | None = Non
             stream = _with_timestamps(name, stream, column.name)
     edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
     fields, edges = table_of(name, stream.get_type(), edges)
-    return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields))
+    return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields, functions))
 
 
 def _with_timestamps(name: str, stream: DataStream[Any], column: str) -> DataStream[Any]:

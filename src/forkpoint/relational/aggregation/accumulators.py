@@ -125,7 +125,7 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
         kind: Kind = "min" if call.function == "MIN" else "max"
         return [_accumulator(kind, call, call.argument.type.with_null(), with_values=updating)]
     if call.accumulator is not msgspec.UNSET:
-        found = _accumulator("user", call, call.accumulator)
+        found = _accumulator("user", call, call.accumulator, with_values=call.distinct)
         return [dataclasses.replace(found, name=_readable(str(call)), function=call.function)]
     if call.function in ordered.FUNCTIONS:
         return [_accumulator(ordered.FUNCTIONS[call.function], call, call.type)]

@@ -34,8 +34,12 @@ _REMEDY = "write the changed query's result into another table, or start without
 
 def missing_functions(definition: Any, functions: frozenset[str]) -> str:
     """Why a program with these functions cannot compute what a query with this definition shows of its state; "" if it can."""
-    node = definition.get("node") or definition["aggregate"]
-    parts = [definition["view"], *(node[name] for name in node.keys() - {"input", "left", "right"})]  # inputs are in the state
+    if "aggregate" in definition:  # keys, and what accumulators have read, are in the state
+        computed = [{"function": call["function"]} for call in definition["aggregate"]["calls"]]
+    else:
+        node = definition["node"]
+        computed = [node[name] for name in node.keys() - {"input", "left", "right", "keys", "partition"}]
+    parts = [definition["view"], *computed]
     has = dict(map(parts_of, functions))
     missing = sorted((name, version) for name, version in set(_called(parts)) if has.get(name) != version)
     return (

@@ -115,7 +115,7 @@ def calls_in(value: Any) -> Iterator[str]:
     if isinstance(value, tuple | list):
         for each in value:
             yield from calls_in(each)
-    elif isinstance(value, msgspec.Struct):
+    elif isinstance(value, msgspec.Struct) and not isinstance(value, SqlType):
         function = getattr(value, "function", "")  # of a call
         if is_user(function):
             yield function
@@ -129,10 +129,18 @@ def calls_in(value: Any) -> Iterator[str]:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-class Known(Protocol):
-    """Opened functions, by identity."""
+Results = dict[Call, pa.Array]
+"""The results of calls for the rows of a batch."""
 
-    def get(self, identity: str) -> Any: ...
+
+class Known(Protocol):
+    """Opened functions."""
+
+    def get(self, identity: str) -> Any:
+        """The function; None if there is none."""
+
+    def results(self, rows: pa.RecordBatch) -> Results:
+        """The results that have been computed for these rows."""
 
 
 _known: ContextVar[Known] = ContextVar("functions")
@@ -160,6 +168,18 @@ def known_function(identity: str) -> Any:
     return found
 
 
-def called(call: Call, arguments: Sequence[Any], rows: int) -> pa.Array:
-    """The results of a call for rows. ``arguments``: columns, or single values for all rows."""
-    return known_function(call.function)(call, arguments, rows)
+def called(call: Call, arguments: Callable[[], Sequence[Any]], rows: pa.RecordBatch) -> pa.Array:
+    """The results of a call for rows, which are computed once. ``arguments``: columns, or single values for all rows."""
+    known = _known.get().results(rows)
+    if call not in known:
+        known[call] = known_function(call.function)(call, arguments(), rows.num_rows)
+    return known[call]
+
+
+def taken(rows: pa.RecordBatch, indices: pa.Array) -> pa.RecordBatch:
+    """Some of the rows, with the results of calls."""
+    found = rows.take(indices)
+    functions = _known.get(None)
+    if functions is not None:
+        functions.results(found).update({call: result.take(indices) for call, result in functions.results(rows).items()})
+    return found

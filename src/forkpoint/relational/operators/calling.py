@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from forkpoint.functions.sql import FunctionContext
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.aggregation import user as aggregation
-from forkpoint.relational.functions.user import UserFunction, calls_in, known
+from forkpoint.relational.functions.user import Results, UserFunction, calls_in, known
 from forkpoint.relational.functions.user_columns import General, OfColumns, Opened
 from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Context, Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo, user_failure
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState, RunnableSpec
+
+_BATCHES = 4  # whose results are remembered: a batch, and parts of it
 
 
 def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction]) -> tuple[Edge, ...]:
@@ -50,6 +53,10 @@ class CallingSpec(RunnableSpec):
         return self.of.keyed
 
     @property
+    def function(self) -> Any:
+        return self.of.function
+
+    @property
     def functions(self) -> frozenset[str]:
         return frozenset(function.identity for function in self.has)
 
@@ -70,6 +77,7 @@ class OpenedFunctions:
         self._has = {function.identity: function for function in spec.has}
         self._uid, self._context = info.operator.uid, FunctionContext(Context(info, None))
         self._opened: dict[str, Opened] = {}
+        self._results: list[tuple[pa.RecordBatch, Results]] = []
         for identity in sorted(spec.called):
             self.get(identity)
 
@@ -82,6 +90,17 @@ class OpenedFunctions:
                 raise user_failure(self._uid, error, "in open()", f"function {function.name}") from error
             self._opened[identity] = _running(function)(function, self._uid)
         return self._opened.get(identity)
+
+    def results(self, rows: pa.RecordBatch) -> Results:
+        for of, results in self._results:
+            if of is rows:
+                return results
+        self._results = [(rows, {}), *self._results[: _BATCHES - 1]]
+        return self._results[0][1]
+
+    def forget_results(self) -> None:
+        """Release the epoch's rows."""
+        self._results = []
 
     def close(self) -> None:
         for identity in self._opened:
@@ -102,6 +121,7 @@ class _Calling:
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         with known(self._functions):
             outputs: Outputs = self._inner.run(inputs, epoch)
+        self._functions.forget_results()
         return outputs
 
     def close(self) -> None:

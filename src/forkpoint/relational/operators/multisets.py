@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.functions import MapStateDescriptor
-from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, better, decimal_sums
+from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated, better, decimal_sums
 from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
@@ -203,6 +203,10 @@ def of_distinct(accumulator: Accumulator, crossings: Counts, multiset: Multiset,
     """The accumulator of each group, from the values that it has gained and lost. ``saved``: null for a new group."""
     if accumulator.kind in ("min", "max"):
         return _extremes(accumulator.kind, crossings, multiset, keys, saved)
+    if accumulator.kind == "user":
+        order, groups = stable_order(crossings.groups)
+        starts = np.searchsorted(groups, np.arange(len(saved) + 1))
+        return accumulated(accumulator, crossings.values.take(pa.array(order)), crossings.counts[order], starts, saved)
     signed = crossings.counts
     if accumulator.kind == "sum" and pa.types.is_decimal(saved.type):
         return decimal_sums(accumulator, saved, crossings.groups, crossings.values, signed)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from forkpoint.relational.changes import last_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Expression, Item
+from forkpoint.relational.functions.user import taken
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
@@ -61,7 +62,7 @@ class SelectOperator(ColumnsOperator):
     def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
         rows = true_rows(self._spec.condition, table)
         if rows is not None:
-            table = table.take(pa.array(rows))
+            table = taken(table, pa.array(rows))
         names = [item.name for item in self._spec.items]
         columns = pa.RecordBatch.from_arrays(evaluate_all(self._spec.items, table), names=names)
         weights = weights_of(table)

@@ -94,17 +94,18 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
 
 
 def _user_aggregate(binder: Binder, call: Node, condition: Node | None, inner: Binder, function: UserFunction) -> AggregateCall:
-    if call.expressions and isinstance(call.expressions[0], exp.Distinct):
-        raise binder.error(call, f"{function.name}(DISTINCT …) is not supported yet")
-    if not call.expressions:
+    distinct, nodes = _arguments(call)
+    if not nodes:
         raise binder.error(call, f"{function.name} takes an argument")
-    found = binder.scope.functions.call(function, list(map(inner.bind, call.expressions)), binder.at(call))
+    found = binder.scope.functions.call(function, list(map(inner.bind, nodes)), binder.at(call))
     if isinstance(found, str):
         raise binder.error(call, found)
     where = None if condition is None else inner.condition(condition, "FILTER")
     argument = binder.call("ROW", call, list(found.arguments))
+    if distinct and any(each.type.is_nested for each in found.arguments):
+        raise binder.error(call, f"{function.name}(DISTINCT …) takes no ARRAY, MAP and ROW yet")
     accumulator = function.accumulator or array_type(argument.type)
-    return AggregateCall(found.function, argument, where, function.result, accumulator=accumulator)
+    return AggregateCall(found.function, argument, where, function.result, distinct, accumulator)
 
 
 def aggregate_name(call: Node) -> str:

@@ -278,7 +278,7 @@ class Binder:
         """A function's name and arguments, as they are written."""
         match node:
             case exp.Anonymous():
-                return str(node.this).removeprefix(CALL).upper(), node.expressions
+                return node.name.removeprefix(CALL).upper(), node.expressions
             case exp.Trim():
                 sides = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}
                 return sides.get(str(node.args.get("position")), "TRIM"), _arguments(node)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Node = Any
 
+Error = Callable[[str, "Token | None"], SqlError]
+"""The error for a problem at a token; None: at the call."""
 _TIME, _UID = "on_time", "uid"
 ROWTIME = "rowtime"
 """The column with the event time of a process function's results."""
@@ -70,56 +72,67 @@ def process_call(calls: Calls, first: Token, function: UserFunction, arguments: 
 
 def bind_process(call: ProcessCall, data: Plan, binder: Binder) -> Process:
     """What a process function emits for the rows of a table. Raises SqlError."""
-    name, function = call.function, call.of
 
     def error(problem: str, token: Token | None = None) -> SqlError:
         return binder.scope.source.error(call.at if token is None else binder.offset + token.start, problem)
 
     if is_updating(data):
-        raise error(f"{name} takes rows that are only added, but its table also changes rows that it had before")
-    keyed = "partition" in function.can
-    if keyed != bool(call.partition):
-        wanted = "is a KeyedProcessFunction; add PARTITION BY" if keyed else "is a ProcessFunction; leave out PARTITION BY"
-        raise error(f"{name} {wanted}: {name}(TABLE t{' PARTITION BY k' * keyed})")
-    fields = {field.name: field for field in data.schema}
-    for token in call.partition:
-        if token.text not in fields:
-            raise error(f"there is no column {token.text!r}; {did_you_mean(token.text, fields)}", token)
-        if fields[token.text].type.is_nested:
-            raise error(f"PARTITION BY takes no {fields[token.text].type.name} yet; partition by its parts", token)
-    partition = tuple(token.text for token in call.partition)
-    time = _time_of(call, data, error)
-    results = [fields[each] for each in partition] + list(function.result.fields) + ([] if time is None else [time])
-    names = [field.name for field in results]
-    if len(set(names)) < len(names):
-        twice = next(each for each in names if names.count(each) > 1)
-        raise error(f"{name} has two columns {twice!r}: those of PARTITION BY come first; rename one in a subquery")
-    uid = name if call.uid is None else _literal(call.uid, _UID, binder).value
+        raise error(f"{call.function} takes rows that are only added, but its table also changes rows that it had before")
+    keys, time = _partition(call, data, error), _time(call, data, error)
+    fields = (*keys, *call.of.result.fields, *(() if time is None else (time,)))
+    names = [field.name for field in fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise error(f"{call.function} has two columns {twice!r}: those of PARTITION BY come first; rename one in a subquery")
+    uid = call.function if call.uid is None else _literal(call.uid, _UID, binder).value
     if not isinstance(uid, str) or not uid:
         raise error(f"{_UID} is a text: {_UID} => 'x'")
-    arguments = {each: _literal(node, each, binder) for each, node in call.arguments.items()}
-    try:
-        inspect.signature(function.body if isinstance(function.body, type) else lambda: None).bind(**arguments)
-    except TypeError as problem:
-        hint = "" if isinstance(function.body, type) else "; register its class, not an instance, to pass arguments"
-        raise error(f"{name}: {problem}{hint}") from None
-    binder.scope.functions.called[function.identity] = function
-    named = tuple(Item(each, arguments[each]) for each in sorted(arguments))
-    return Process(data, function.identity, partition, tuple(results), uid, "" if time is None else ROWTIME, named)
+    arguments = _arguments(call, binder, error)
+    binder.scope.functions.called[call.of.identity] = call.of
+    partition = tuple(field.name for field in keys)
+    return Process(data, call.of.identity, partition, fields, uid, "" if time is None else time.name, arguments)
 
 
-def _time_of(call: ProcessCall, data: Plan, error: Callable[[str, Token], SqlError]) -> Field | None:
+def _partition(call: ProcessCall, data: Plan, error: Error) -> tuple[Field, ...]:
+    """The columns of PARTITION BY."""
+    name, keyed = call.function, "partition" in call.of.can
+    if keyed != bool(call.partition):
+        wanted = "is a KeyedProcessFunction; add PARTITION BY" if keyed else "is a ProcessFunction; leave out PARTITION BY"
+        raise error(f"{name} {wanted}: {name}(TABLE t{' PARTITION BY k' * keyed})", None)
+    found = tuple(_column(token, data, error) for token in call.partition)
+    for field, token in zip(found, call.partition, strict=True):
+        if field.type.is_nested:
+            raise error(f"PARTITION BY takes no {field.type.name} yet; partition by its parts", token)
+    return found
+
+
+def _time(call: ProcessCall, data: Plan, error: Error) -> Field | None:
     """The column with the event time of the results."""
     if call.time is None:
         return None
-    column = call.time.text
-    field = next((field for field in data.schema if field.name == column), None)
-    if field is None:
-        known = did_you_mean(column, (each.name for each in data.schema))
-        raise error(f"there is no column {column!r}; {known}", call.time)
-    if column not in rowtimes(data):
-        raise error(f"column {plain_name(column)!r} is not event time: {why_not_rowtime(data, column)}", call.time)
+    field = _column(call.time, data, error)
+    if field.name not in rowtimes(data):
+        raise error(f"column {plain_name(field.name)!r} is not event time: {why_not_rowtime(data, field.name)}", call.time)
     return Field(ROWTIME, field.type)
+
+
+def _column(token: Token, data: Plan, error: Error) -> Field:
+    fields = {field.name: field for field in data.schema}
+    if token.text not in fields:
+        raise error(f"there is no column {token.text!r}; {did_you_mean(token.text, fields)}", token)
+    return fields[token.text]
+
+
+def _arguments(call: ProcessCall, binder: Binder, error: Error) -> tuple[Item, ...]:
+    """What the function's class gets."""
+    found = {name: _literal(node, name, binder) for name, node in sorted(call.arguments.items())}
+    cls = call.of.body if isinstance(call.of.body, type) else None
+    try:
+        inspect.signature(cls or (lambda: None)).bind(**found)
+    except TypeError as problem:
+        hint = "" if cls else "; register its class, not an instance, to pass arguments"
+        raise error(f"{call.function}: {problem}{hint}", None) from None
+    return tuple(Item(name, of) for name, of in found.items())
 
 
 def _literal(node: Node, name: str, binder: Binder) -> Literal:

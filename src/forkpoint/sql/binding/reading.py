@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
 from forkpoint.relational.functions.times import MONTHS
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import PROCTIME
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.binding.expressions import COMPUTED, Binder
@@ -18,6 +19,7 @@ from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.statements import ComputedColumn, CreateTable, MetadataColumn, Query, WatermarkClause
 from forkpoint.sql.syntax import syntax_tree, tokens_of
+from forkpoint.sql.tokens import named_calls
 
 _EXAMPLE = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
 
@@ -38,17 +40,21 @@ class Reading:
     watermark: Watermark | None
 
 
-def bound(table: CreateTable) -> CreateTable:
-    """The table with what its clauses say of reading it. Raises SqlError."""
+def bound(table: CreateTable, functions: Functions = NO_FUNCTIONS) -> CreateTable:
+    """The table with what its clauses say of reading it. Raises SqlError. ``functions``: the user's."""
     clause, reading = table.watermark, None
     if table.computed or clause is not None:
         source = table.source if clause is None else clause.of.source
-        reading = bind_reading(source, table.schema, table.computed, clause)
+        reading = bind_reading(source, table.schema, table.computed, clause, functions)
     return replace(table, reading=reading)
 
 
 def bind_reading(
-    source: Text, schema: Schema, computed: tuple[ComputedColumn | MetadataColumn, ...], clause: WatermarkClause | None
+    source: Text,
+    schema: Schema,
+    computed: tuple[ComputedColumn | MetadataColumn, ...],
+    clause: WatermarkClause | None,
+    functions: Functions = NO_FUNCTIONS,
 ) -> Reading:
     """Raises SqlError."""
     columns = [*items_of(schema)]
@@ -57,16 +63,16 @@ def bind_reading(
         if isinstance(column, MetadataColumn):
             of: Expression = Column(column.name, column.type)
         else:
-            tree, binder = _parsed(column.of, read, COMPUTED)
+            tree, binder = _parsed(column.of, read, COMPUTED, functions)
             of = binder.bind(tree)
         columns.insert(column.position + nth, Item(column.name, of))
     return Reading(tuple(columns), None if clause is None else _watermark(source, tuple(columns), clause))
 
 
-def _parsed(of: Query, schema: Schema, clause: str) -> tuple[Any, Binder]:
-    tree = syntax_tree(tokens_of(of), of)
+def _parsed(of: Query, schema: Schema, clause: str, functions: Functions = NO_FUNCTIONS) -> tuple[Any, Binder]:
+    tree = syntax_tree(named_calls(tokens_of(of), functions.names), of)
     columns = {field.name: Column(field.name, field.type) for field in schema}
-    binder = Binder(Scope(of.source, (Relation("", columns),)), of.start, None, clause)
+    binder = Binder(Scope(of.source, (Relation("", columns),), functions=functions), of.start, None, clause)
     refuse_unread_parts(tree, binder.error)
     return tree, binder
 
