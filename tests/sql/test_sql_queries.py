@@ -81,6 +81,10 @@ QUERIES = [
     "SELECT k, SUM(v) AS s FROM orders GROUP BY k ORDER BY COUNT(*) DESC NULLS LAST, k NULLS FIRST LIMIT 2 OFFSET 1",
     "SELECT k, g FROM orders UNION SELECT k, v FROM orders ORDER BY 2 NULLS FIRST, 1 NULLS FIRST LIMIT 3",
     "(SELECT k, g FROM orders INTERSECT SELECT k, v FROM orders) EXCEPT SELECT k, g FROM orders WHERE x > 0",
+    "(SELECT k, g FROM orders INTERSECT ALL SELECT k, v FROM orders) UNION ALL (SELECT k, g FROM orders EXCEPT ALL VALUES "
+    "('a', 0), (NULL, 1), ('a', 0))",
+    "SELECT o.k, n.name, (SELECT MAX(m) FROM (VALUES (7), (2)) AS s(m)) AS seven FROM orders AS o "
+    "JOIN (VALUES (1, 'one'), (0, 'zero'), (NULL, 'null')) AS n(g, name) ON o.g = n.g",
     "SELECT a.k, COUNT(*), SUM(b.v) FROM orders AS a RIGHT JOIN orders AS b ON a.g = b.v AND b.x > 0 GROUP BY a.k",
 ]
 

@@ -36,6 +36,7 @@ from forkpoint.relational.plan import (
     Order,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -45,7 +46,7 @@ from forkpoint.relational.plan import (
     nodes_of,
     window_columns,
 )
-from forkpoint.relational.types import BOOLEAN, SqlType, common_type
+from forkpoint.relational.types import BOOLEAN, Field, SqlType, common_type
 from forkpoint.relational.windows import WindowColumn
 
 Replacements = Mapping[str, Expression]
@@ -66,7 +67,7 @@ def merged(plan: Plan) -> Plan:
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
-        case Window() | Apply():
+        case Window() | Apply() | Process():
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
@@ -128,6 +129,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_unnest(plan)
     if isinstance(plan, Apply):
         return _canonical_apply(plan)
+    if isinstance(plan, Process):
+        return _canonical_process(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -234,6 +237,16 @@ def _canonical_apply(plan: Apply) -> tuple[Plan, Replacements]:
     names = {name: f"$result{number} {of}" for name, of in calls.items()}
     found = Apply(below, tuple(sorted((Item(names[name], of) for name, of in calls.items()), key=lambda item: item.name)))
     return found, {**columns, **{name: Column(names[name], of.type) for name, of in calls.items()}}
+
+
+def _canonical_process(plan: Process) -> tuple[Plan, Replacements]:
+    """The function sees its input's columns by their names; the result's have names that no other node's have."""
+    source, condition, columns = filtered(plan.input)
+    rows = Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.input.schema))
+    prefix = f"${plan.uid} "
+    fields = tuple(Field(prefix + field.name.removeprefix(prefix), field.type) for field in plan.fields)
+    found = replace(plan, input=rows, fields=fields, time=plan.time and fields[-1].name)
+    return found, {old.name: Column(new.name, new.type) for old, new in zip(plan.fields, fields, strict=True)}
 
 
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:

@@ -13,6 +13,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -35,6 +36,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
+        case Process(time=time):
+            return frozenset({time} if time else ())
         case Unnest(input=input) | Apply(input=input) | Over(input=input, until=Column() | Call()):
             return rowtimes(input)
         case Join(left=left, right=right, within=Within(windows=Windows())):
@@ -105,6 +108,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return "GROUP BY and DISTINCT lose event time, unless they group by window_start, window_end and window_time"
         case Window(names=(_, _, time)):
             return f"the event time of windows is {time}"
+        case Process(time=time):
+            return f"the event time of the function's results is {time}" if time else "give the function on_time => DESCRIPTOR(…)"
         case Union(inputs=inputs):
             at = [field.name for field in plan.schema].index(name)
             names = [each.schema[at].name for each in inputs]

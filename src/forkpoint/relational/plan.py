@@ -30,6 +30,10 @@ class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defau
         return self.fields
 
 
+ONE_ROW = Scan("one-row", ())
+"""What a query without FROM reads: a row without columns, once."""
+
+
 class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
     """Projection and filter: the rows of the input for which ``condition`` is true (None: all), as ``items``."""
 
@@ -147,6 +151,25 @@ class Apply(msgspec.Struct, frozen=True, tag_field="node", tag="apply"):
     @property
     def schema(self) -> Schema:
         return (*self.input.schema, *(Field(item.name, item.of.type) for item in self.calls))
+
+
+class Process(msgspec.Struct, frozen=True, tag_field="node", tag="process"):
+    """What a user's process function emits for the rows of the input, which only adds rows. ``partition``: the columns by whose
+    values it has state and timers; none if it looks at each row by itself. ``fields``: of the result: those of ``partition``,
+    the function's, and ``time``, the event time, unless that is "". ``uid``: of its state. ``arguments``: of the function
+    itself, which are literals."""
+
+    input: Plan
+    function: str
+    partition: tuple[str, ...]
+    fields: Schema
+    uid: str
+    time: str = ""
+    arguments: tuple[Item, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        return self.fields
 
 
 class Within(msgspec.Struct, frozen=True):
@@ -294,7 +317,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply | Process
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -337,7 +360,7 @@ def keys_of(plan: Plan) -> list[Key]:
     match plan:
         case Scan(updating=updating, key=key):
             return [frozenset(key)] if updating and key else []
-        case Union() | Window() | Unnest():
+        case Union() | Window() | Unnest() | Process():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]

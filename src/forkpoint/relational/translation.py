@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from forkpoint.errors import ConfigError
@@ -12,11 +12,14 @@ from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
+from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.lookups import LookupTable
+from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
+from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.temporal_join import TemporalJoinSpec
@@ -32,6 +35,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -51,11 +55,14 @@ _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 @dataclass
 class Translator:
     """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids.
-    ``lookup``: how rows of a table are found by the values of columns."""
+    ``lookup``: how rows of a table are found by the values of columns. ``functions``: the user's, by identity. ``processes``: the
+    process functions of the job so far, by uid."""
 
     source: Callable[[Scan], tuple[Edge, ...]]
     name: str
     lookup: Callable[[str, tuple[str, ...]], LookupTable]
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
     def translate(self, plan: Plan) -> tuple[Edge, ...]:
@@ -68,7 +75,7 @@ class Translator:
         condition = replaced(plan.condition, columns)
         if isinstance(below, Join):
             below, condition = pushed(below, condition)
-        return self._select(below, condition, items)
+        return with_functions(self._select(below, condition, items), self.functions)
 
     def _select(
         self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema = (), *, weighted: bool = False
@@ -87,6 +94,8 @@ class Translator:
             return self._unnest(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Apply):
             return self._apply(below, condition, items, schema, weighted=weighted)
+        if isinstance(below, Process):
+            return selected(self._process(below), (condition, items), schema, weighted=weighted)
         if isinstance(below, Aggregate):
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
             if not (weighted and is_windowed(below)):
@@ -172,6 +181,22 @@ class Translator:
         kept = items_of(fields[: len(below)])
         rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
         return selected(rows, (condition, items), schema, weighted=weighted)
+
+    def _process(self, node: Process) -> tuple[Edge, ...]:
+        """The results of a process function. It runs once, whatever reads them."""
+        known = self.processes.get(node.uid)
+        if known is not None and known[0] != node:
+            raise ConfigError(f"two calls of process functions have the uid {node.uid!r}; give one another: uid => '…'")
+        if known is not None:
+            return known[1]
+        assert isinstance(node.input, Select)
+        rows = self._select(node.input.input, node.input.condition, node.input.items)
+        if node.partition:
+            rows = tuple(replace(edge, partitioning=partition_key(node)) for edge in rows)
+        spec = process_spec(node, self.functions[node.function])
+        found = Transformation(spec, f"process {node.function}", rows, row_type(node.fields), uid=node.uid)
+        self.processes[node.uid] = node, (Edge(found),)
+        return self.processes[node.uid][1]
 
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":

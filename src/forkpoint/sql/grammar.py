@@ -40,6 +40,7 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Version: frozenset({"this", "kind", "expression"}),
     exp.Unnest: frozenset({"expressions", "alias", "offset"}),
     exp.TableAlias: frozenset({"this", "columns"}),
+    exp.Values: frozenset({"expressions", "alias"}),
     exp.Where: frozenset({"this"}),
     exp.Having: frozenset({"this"}),
     exp.Group: frozenset({"expressions"}),

@@ -117,7 +117,7 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
         return Reset(None if tokens.done else tokens.text("a setting in single quotes"), at)
     if tokens.take("EXPLAIN"):
         return Explain(_explained(source, tokens))
-    if tokens.peek("SELECT") or tokens.peek("WITH") or tokens.peek("("):
+    if tokens.peek("SELECT") or tokens.peek("WITH") or tokens.peek("(") or tokens.peek("VALUES"):
         return parse_query(source, tokens)
     if tokens.peek("ADD") or tokens.peek("REMOVE"):
         raise source.error(at, "ADD JAR: forkpoint runs Python; install the connector's package with pip instead")

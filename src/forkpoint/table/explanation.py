@@ -11,6 +11,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -82,6 +83,9 @@ def _described(node: Plan) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
+        case Process(function=function, partition=partition, uid=uid):
+            by = f" by {', '.join(partition)}, with its own state" if partition else ""
+            return f"Process {function}{by}, uid {uid}"
         case Apply(calls=applied):
             return f"Apply {', '.join(item.name for item in applied)}"
         case Window(time=time, windows=windows, partition=partition):

@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.connectors.collection import CollectionSource
 from forkpoint.errors import ConfigError
+from forkpoint.functions import WatermarkStrategy
+from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Transformation
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item
 from forkpoint.relational.operators.select import SelectSpec
-from forkpoint.relational.types import STRING, Field, SqlType, decimal_type, sql_type
+from forkpoint.relational.plan import ONE_ROW
+from forkpoint.relational.types import BOOLEAN, STRING, Field, SqlType, decimal_type, sql_type
 from forkpoint.table.catalog import StreamTable
 from forkpoint.table.schema import Schema, reading_of
-from forkpoint.types import TypeInformation, Types
+from forkpoint.types import Row, TypeInformation, Types
 from forkpoint.types.kinds.containers import present
 
 _ANY_DECIMAL = decimal_type((38, 18))
@@ -53,6 +57,13 @@ def table_of(
         return fields, edges
     type = row_type(fields, updating=updating)
     return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, type)),)
+
+
+def one_row() -> tuple[Edge, ...]:
+    """What queries without FROM read."""
+    of = row_type((Field("row", BOOLEAN.with_null(False)),))
+    spec = SourceSpec(CollectionSource([Row(True)], of), WatermarkStrategy.no_watermarks())
+    return (Edge(Transformation(spec, ONE_ROW.table, (), of, uid=ONE_ROW.table)),)
 
 
 def _column(name: str, of: TypeInformation) -> Expression | None:

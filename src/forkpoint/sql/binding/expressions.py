@@ -298,8 +298,10 @@ class Binder:
         return found if found is not None and found.kind == "aggregate" else None
 
     def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
+        name = function.name
+        if function.kind == "process":
+            raise self.error(node, f"{name} is a process function; write it in FROM: {name}(TABLE t PARTITION BY k)")
         if function.kind == "table" and not isinstance(node.parent, exp.Unnest):
-            name = function.name
             raise self.error(node, f"{name} is a table function; write it in FROM: CROSS JOIN LATERAL TABLE({name}(…)) AS x (…)")
         found = self.scope.functions.call(function, list(map(self.bind, arguments)), self.at(node))
         if isinstance(found, str):

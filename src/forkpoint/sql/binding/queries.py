@@ -10,9 +10,10 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.bounds import bounded
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, columns_of, items_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.plan import (
+    ONE_ROW,
     Aggregate,
     AggregateCall,
     Order,
@@ -25,13 +26,16 @@ from forkpoint.relational.plan import (
     nodes_of,
     plain_name,
 )
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, common_type
+from forkpoint.relational.types import SqlType, common_type
 from forkpoint.relational.user_calls import check_aggregates, isolated
+from forkpoint.sql.binding.constants import rows_of_values
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
+from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.set_operations import distinct, in_both, in_first_only, of_numbered
 from forkpoint.sql.binding.subqueries import (
     HIDDEN,
     VALUE,
@@ -44,9 +48,10 @@ from forkpoint.sql.binding.subqueries import (
     reads_outer,
     split_outer,
 )
+from forkpoint.sql.binding.table_calls import TableCall, table_calls
 from forkpoint.sql.binding.temporal import is_version
 from forkpoint.sql.binding.unnest import lateral_tables, unnest
-from forkpoint.sql.binding.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
+from forkpoint.sql.binding.windows import bind_window, check_sessions, grouped_window
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.statements import Query
@@ -59,13 +64,13 @@ Lookup = Callable[[str], Plan | None]
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
-    tokens, windows = window_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query)
+    tokens, table_functions = table_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query, functions)
     tree = syntax_tree(tokens, query)
-    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {}, functions)
-    for each in (tree, *(call.data for call in windows.values())):
+    binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions)
+    for each in (tree, *(call.data for call in table_functions.values())):
         refuse_unread_parts(each, binder.error)
     plan = binder.bind(tree)
-    at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
+    at = next((call.at for call in table_functions.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
     def refuse(function: str, problem: str) -> NoReturn:
@@ -83,13 +88,13 @@ class _QueryBinder:
         offset: int,
         lookup: Lookup,
         tables: Callable[[], list[str]],
-        windows: Mapping[str, WindowCall],
+        table_functions: Mapping[str, TableCall],
         local: Mapping[str, Plan],
         functions: Functions,
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._windows, self._functions, self._outer = windows, functions, outer
+        self._table_functions, self._functions, self._outer = table_functions, functions, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -98,10 +103,12 @@ class _QueryBinder:
         """A query, which may compare its rows with those of the outer scope."""
         if isinstance(tree, exp.Subquery):
             return self.subquery(tree.this, outer)
+        if isinstance(tree, exp.Values):
+            return Subquery(rows_of_values(tree, Binder(Scope(self._source, (), functions=self._functions), self._offset)))
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(
-            self._source, self._offset, self._lookup, self._tables, self._windows, self._local, self._functions, outer
+            self._source, self._offset, self._lookup, self._tables, self._table_functions, self._local, self._functions, outer
         )
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
@@ -129,11 +136,10 @@ class _QueryBinder:
         if not isinstance(tree, exp.Union) or tree.args.get("distinct"):
             self._without_nested(tree, left)
         if not isinstance(tree, exp.Union):
-            if not tree.args.get("distinct"):
-                raise self.error(tree.expression, f"{name} ALL is not supported yet")
-            return _in_both(left, right) if isinstance(tree, exp.Intersect) else _in_first_only(left, right)
+            combined = in_both if isinstance(tree, exp.Intersect) else in_first_only
+            return combined(left, right) if tree.args.get("distinct") else of_numbered(combined, left, right)
         union = Union((left, right))
-        return _distinct(union) if tree.args.get("distinct") else union
+        return distinct(union) if tree.args.get("distinct") else union
 
     def _select(self, tree: Any) -> Subquery:
         below, scope = self._from(tree)
@@ -183,7 +189,7 @@ class _QueryBinder:
         if tree.args.get("distinct") is not None:
             if any(item.name.startswith(ORDER) for item in items):
                 raise self.error(tree.args["order"], "with DISTINCT, ORDER BY takes columns of SELECT")
-            plan = _distinct(self._without_nested(tree, plan))
+            plan = distinct(self._without_nested(tree, plan))
         return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
 
     def _without_nested(self, tree: Any, plan: Plan) -> Plan:
@@ -242,7 +248,7 @@ class _QueryBinder:
     def _from(self, tree: Any) -> tuple[Plan, Scope]:
         source = tree.args.get("from_") or tree.args.get("from")
         if source is None:
-            raise self.error(tree, "a query without FROM is not supported yet")
+            return ONE_ROW, Scope(self._source, (), outer=self._outer, functions=self._functions)
         if is_version(source.this):
             raise self.error(
                 source.this, "FOR SYSTEM_TIME is for a table that is joined: FROM o JOIN t FOR SYSTEM_TIME AS OF o.ts"
@@ -260,6 +266,8 @@ class _QueryBinder:
         """A table or subquery in FROM."""
         if isinstance(table, exp.Subquery):
             plan, alias = self.bind(table.this), table.alias
+        elif isinstance(table, exp.Values):
+            plan, alias = self.bind(table), table.alias
         elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
             name = ".".join(part.name for part in table.parts)
             plan, alias = self._table(name, table), table.alias or table.name
@@ -277,9 +285,10 @@ class _QueryBinder:
         return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
     def _table(self, name: str, node: Any) -> Plan:
-        window = self._windows.get(name)
-        if window is not None:
-            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, ()), self._offset))
+        call = self._table_functions.get(name)
+        if call is not None:
+            data, binder = self.bind(call.data), Binder(Scope(self._source, (), functions=self._functions), self._offset)
+            return bind_process(call, data, binder) if isinstance(call, ProcessCall) else bind_window(call, data, binder)
         found = self._local.get(name) or self._lookup(name)
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
@@ -348,40 +357,6 @@ def _ordered(node: Any, items: tuple[Item, ...], binder: Binder) -> tuple[tuple[
             items = (*items, Item(column.name, expression))
         found.append(order_of(each, column, binder))
     return items, tuple(found)
-
-
-def _distinct(plan: Plan) -> Plan:
-    return Aggregate(plan, items_of(plan.schema), ())
-
-
-_FIRST = Column("$first", BOOLEAN.with_null(False))
-_OF_FIRST = AggregateCall("COUNT", None, _FIRST, BIGINT.with_null(False))
-_OF_SECOND = AggregateCall("COUNT", None, Call("NOT", (_FIRST,), _FIRST.type), BIGINT.with_null(False))
-
-
-def _in_both(one: Plan, other: Plan) -> Plan:
-    return _counted(one, other, [_compared(">", _OF_FIRST), _compared(">", _OF_SECOND)])
-
-
-def _in_first_only(one: Plan, other: Plan) -> Plan:
-    return _counted(one, other, [_compared(">", _OF_FIRST), _compared("=", _OF_SECOND)])
-
-
-def _compared(function: str, call: AggregateCall) -> Expression:
-    return Call(function, (Column(str(call), call.type), Literal(0, call.type)), BOOLEAN.with_null(False))
-
-
-def _counted(one: Plan, other: Plan, conditions: list[Expression]) -> Plan:
-    """The distinct rows of two plans whose numbers in each of them fulfil conditions."""
-    columns = [Column(field.name, field.type) for field in one.schema]
-    inputs = []
-    for plan, first in ((one, True), (other, False)):
-        items = [Item(c.name, Column(f.name, f.type)) for c, f in zip(columns, plan.schema, strict=True)]
-        inputs.append(Select(plan, None, (*items, Item(_FIRST.name, Literal(first, _FIRST.type)))))
-    union = Union(tuple(inputs))
-    keys = items_of(union.schema[:-1])
-    counts = Aggregate(union, keys, (_OF_FIRST, _OF_SECOND))
-    return Select(counts, all_of(tuple(conditions)), keys)
 
 
 class _Grouped:
