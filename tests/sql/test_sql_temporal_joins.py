@@ -124,7 +124,7 @@ def cut(rng: random.Random, rows: list[Any]) -> list[Any]:
     return script
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_rows_have_the_version_of_their_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
