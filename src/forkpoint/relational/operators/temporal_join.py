@@ -36,7 +36,7 @@ from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key
-from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types import Types, from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -132,12 +132,9 @@ class TemporalJoin(KeyedOperator):
         self._inputs = [next(edge.type for edge in info.operator.inputs if edge.ordinal == nth) for nth in (0, 1)]
         self._before: RowsDefinition | None = None
         left, right = descriptor_of(definition, LEFT), versions_descriptor(definition)
-        self._saved: list[TypeInformation] = [left.key_type, right.value_type]
-        for nth, descriptor in enumerate((left, right)):
-            known = info.known_states.get(backend.sid(descriptor.name))
-            if known is not None and known.definition != descriptor.definition:
-                self._before = stored_rows(known.definition)
-                self._saved[nth] = from_description(known.value_type if nth else known.namespace_type)
+        known, self._saved = info.known_states.get(backend.sid(left.name)), left.key_type
+        if known is not None and known.definition != left.definition:
+            self._before, self._saved = stored_rows(known.definition), from_description(known.namespace_type)
         self._rows, self._counts, self._codec = Multiset(backend, left), Codec(left.value_type), Codec(right.value_type)
         backend.record("map", right.name, right.value_type, _TIME, definition=right.definition)
         backend.record("timers-event", EVENT_TIMERS, None)
@@ -182,7 +179,7 @@ class TemporalJoin(KeyedOperator):
         keys, before = step.keys, step.before
         entries = scanned(self._backend, self._backend.sid(state_name(LEFT)), keys, distinct(due))
         count = self._counts.columns(entries.values)[0].to_numpy(zero_copy_only=False)
-        values, names = decode_keys(entries.spaces, self._saved[0]), np.array([*entries.names, None], object)[:-1]
+        values, names = decode_keys(entries.spaces, self._saved), np.array([*entries.names, None], object)[:-1]
         stored = rows_of(before or self._definition, LEFT, Counts(entries.groups, values, count), keys.column)
         if before is not None:
             self._log.delete(entries.names)
@@ -208,15 +205,12 @@ class TemporalJoin(KeyedOperator):
 
     def _versions(self, step: Step, table: pa.RecordBatch, owners: Longs, read: Longs) -> tuple[Versions, int]:
         """The versions of keys, with those of the epoch, and how many of these are dropped. ``read``: the keys."""
-        keys, before, arrivals = step.keys, step.before, step.arrivals
+        keys, arrivals = step.keys, step.arrivals
         sid, definition = self._backend.sid(state_name(RIGHT)), self._definition
         entries = scanned(self._backend, sid, keys, read)
-        removed, *columns = Codec(self._saved[1]).columns(entries.values)
-        kept = (before or definition).kept(RIGHT)
-        ones = np.ones(len(entries.groups), np.int64)
-        stored = rows_of(
-            before or definition, RIGHT, Counts(entries.groups, column_of(columns, row_type_of(kept)), ones), keys.column
-        )
+        removed, *columns = self._codec.columns(entries.values)  # which the restore has converted for a changed query
+        saved = column_of(columns, row_type_of(definition.kept(RIGHT)))
+        stored = rows_of(definition, RIGHT, Counts(entries.groups, saved, np.ones(len(saved), np.int64)), keys.column)
         order = np.argsort(arrivals.ranks[1])
         table = table.take(pa.array(order))
         new, weights = self._rows_of(RIGHT, table, owners[order], keys), weights_of(table)
