@@ -181,7 +181,12 @@ MISTAKES = [
         for join, part, message in (
             ("JOIN orders FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "table 'orders' has no primary key"),
             ("JOIN totals FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "table 'totals' has no watermark"),
-            ("JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON s.k > r.k", "s.at", "must compare the primary key of the table by ="),
+            (
+                "JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON s.k > r.k",
+                "s.at",
+                "must compare the primary key of the table by =",
+            ),
+            ("JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON 'EUR' = r.k", "s.at", "of the table by =; it lacks k"),
             (
                 "JOIN rates FOR SYSTEM_TIME AS OF s.late AS r ON s.k = r.k",
                 "s.late",
@@ -202,6 +207,11 @@ MISTAKES = [
     ),
     (
         "SELECT s.k FROM calls AS s JOIN customers FOR SYSTEM_TIME AS OF s.now AS c ON s.k > c.k",
+        " " * 64 + "^",
+        "ON must compare a column of the table by =, by which its rows are looked up",
+    ),
+    (
+        "SELECT s.k FROM calls AS s JOIN customers FOR SYSTEM_TIME AS OF s.now AS c ON CHAR_LENGTH(s.k) = 2 AND c.k = 'x'",
         " " * 64 + "^",
         "ON must compare a column of the table by =, by which its rows are looked up",
     ),

@@ -99,7 +99,7 @@ def in_time(rng: random.Random, count: int) -> list[Event]:
     return rows
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_rows_have_the_pairs_that_are_in_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
@@ -181,3 +181,11 @@ def test_what_the_kept_rows_cannot_serve_is_refused(before: str, changed: str, m
     run([before], FIRST, tmp_path, 1)
     with pytest.raises(fp.RestoreRefused, match=re.escape(message)):
         run([changed], FIRST, tmp_path, 1)
+
+
+def test_times_are_also_bounded_by_timestampadd_and_in_exists(tmp_path: Path) -> None:
+    """The bounds are those of the query: ``run`` checks that event time bounds the state."""
+    earlier = "b.ts <= a.ts AND TIMESTAMPADD(SECOND, 2, b.ts) >= a.ts"
+    queries = [f"SELECT a.n, b.n FROM a JOIN b ON {earlier}", f"SELECT n FROM a WHERE EXISTS (SELECT * FROM b WHERE {earlier})"]
+    results, _ = run(queries, [event(1, 1, 10), event(2, 3, 7.9), event(3, 3, 8), event(4, 3, 10.1)], tmp_path, 1)
+    assert results == [Counter([(1, 3)]), Counter([(1,)])]

@@ -191,3 +191,30 @@ def test_columns_about_messages(kafka: Kafka) -> None:
     assert described["place"] == "METADATA FROM 'topic' VIRTUAL"
     with pytest.raises(fp.SqlError, match="metadata column 'at' cannot be written; declare it VIRTUAL"):
         t_env.execute_sql("INSERT INTO t SELECT v FROM t")
+
+
+def test_versions_of_rows_in_a_topic_of_upserts(kafka: Kafka) -> None:
+    """Each order has the rate of its time, none after its removal, also if many versions are read in one epoch."""
+    orders, rates = kafka.create_topic(), kafka.create_topic()
+    at = 1_700_000_000_000
+    for ms, rate in ((0, 3), (1000, 4), (5000, None), (9000, 5)):
+        value = None if rate is None else json.dumps({"c": "EUR", "rate": rate}).encode()
+        kafka.produce(rates, [Message(value, b'{"c": "EUR"}', timestamp_ms=at + ms)])
+    kafka.produce(orders, [Message(json.dumps({"n": n}).encode(), timestamp_ms=at + n * 1000) for n in range(-1, 11)])
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    t_env = fp.StreamTableEnvironment.create(env)
+    ends = f"'properties.bootstrap.servers' = '{kafka.bootstrap_servers}', 'scan.bounded.mode' = 'latest-offset'"
+    event_time = "ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND"
+    t_env.execute_sql(
+        f"CREATE TABLE orders (n INT, {event_time}) WITH ('connector' = 'kafka', 'topic' = '{orders}', 'format' = 'json', {ends})"
+    )
+    t_env.execute_sql(
+        f"CREATE TABLE rates (c STRING, rate INT, {event_time}, PRIMARY KEY (c) NOT ENFORCED) WITH ("
+        f"'connector' = 'upsert-kafka', 'topic' = '{rates}', 'key.format' = 'json', 'value.format' = 'json', {ends})"
+    )
+    query = "SELECT n, rate FROM orders AS o LEFT JOIN rates FOR SYSTEM_TIME AS OF o.ts AS r ON r.c = 'EUR'"
+    with pytest.raises(fp.SqlError, match="ON must compare the primary key of the table by =; it lacks c"):
+        t_env.execute_sql(query)
+    query = query.replace("'EUR'", "o.c").replace("FROM orders", "FROM (SELECT *, 'EUR' AS c FROM orders)")
+    wanted = [(-1, None), (0, 3), *((n, 4) for n in range(1, 5)), *((n, None) for n in range(5, 9)), (9, 5), (10, 5)]
+    assert sorted(map(tuple, t_env.execute_sql(query).collect())) == wanted

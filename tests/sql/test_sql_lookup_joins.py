@@ -16,7 +16,7 @@ from forkpoint.sql.statements import CreateTable, Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import PAUSE, Eof, TestSource, run_local
+from forkpoint.testing import EOF, PAUSE, Eof, TestSource, run_local
 
 
 class Order(NamedTuple):
@@ -102,13 +102,15 @@ def test_the_cache_goes_with_the_savepoint(database: Path) -> None:
     first = [Order(1, "ann", ""), Order(2, "dan", ""), PAUSE, Eof(savepoint=True)]
     assert run([query], first, database, options) == [Counter([(1, 30), (1, 40), (2, None)])]
     counts = {state.name: state.count for state in SavepointReader.find(database.parent / "state", "test").states}
-    assert counts == {"cache": 1}
+    assert counts == {"cache_by_id": 1}
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM customers")
         connection.executemany("INSERT INTO customers VALUES (?, 'Rome', 7)", [("bob",), ("dan",)])
     more = [*first, Order(3, "ann", ""), Order(4, "bob", ""), Order(5, "dan", "")]
     inner = f"SELECT o.n, c.age + 1 AS next FROM orders AS o JOIN customers {AS_OF} AS c ON o.customer = c.id AND c.age <> 40"
-    assert run([inner], more, database, options, 1) == [Counter([(3, 31), (4, 8), (5, 8)])]
+    assert run([inner], [*more, PAUSE, EOF], database, options, 1) == [Counter([(3, 31), (4, 8), (5, 8)])]
+    with pytest.raises(fp.RestoreRefused, match="cache_by_id"):  # rows of other keys are no answers
+        run([query.replace("c.id", "c.city")], [*more, PAUSE, EOF], database, options, 1)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ QUERIES: list[tuple[Any, str, str]] = [
             f"SELECT l.s, l.v FROM l LEFT SEMI JOIN r ON {SAME} AND l.v > r.v",
             f"SELECT l.s, l.v FROM l LEFT ANTI JOIN r ON {SAME} AND l.k = r.k",
             "SELECT l.s, l.v FROM l WHERE l.k IN (SELECT k FROM r WHERE l.s = r.s AND l.e = r.e)",
-            f"SELECT l.s, l.e, COUNT(*), SUM(r.v) FROM l, r WHERE {SAME} AND l.k = r.k GROUP BY l.s, l.e",
+            f"SELECT l.s, l.e, COUNT(*), SUM(r.v) FROM l LEFT JOIN r ON {SAME} AND l.k = r.k GROUP BY l.s, l.e",
         )
     ),
     (

@@ -141,7 +141,17 @@ def _moment(expression: Expression) -> tuple[Column, int] | None:
         return expression, 0
     if isinstance(expression, Call) and expression.function == "PLUS MICROSECONDS":
         moment, us = expression.arguments
-        below = _moment(moment)
-        if below is not None and isinstance(us, Literal) and isinstance(us.value, int):
-            return below[0], below[1] + us.value
+        below, later = _moment(moment), _constant(us)
+        if below is not None and later is not None:
+            return below[0], below[1] + later
+    return None
+
+
+def _constant(number: Expression) -> int | None:
+    """An integer, or the product of two, which TIMESTAMPADD is."""
+    if isinstance(number, Literal) and isinstance(number.value, int):
+        return number.value
+    if isinstance(number, Call) and number.function == "*":
+        one, other = map(_constant, number.arguments)
+        return None if one is None or other is None else one * other
     return None

@@ -298,8 +298,7 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
         found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
     if plan.as_of:
         of = plan.as_of
-        versions = tuple(through(each, right_columns) for each in of.key)
-        found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns), versions))
+        found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns)))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
     sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not (plan.as_of or plan.lookup))
     found = _with_condition(found, conjuncts_of(condition), sides)
@@ -340,7 +339,7 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
         sides, pair = _sides(conjunct), _key_pair(conjunct)
         if len(sides) == 1 and (side := min(sides)) in filters:
             filters[side] = (*filters[side], _moved(conjunct, side, ""))
-        elif pair is not None and _may_be_key(join, pair, keys):
+        elif pair is not None and not (join.as_of or join.lookup):
             keys.append(pair)
         else:
             rest.append(conjunct)
@@ -348,13 +347,6 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
     by_text = {f"{one} = {other}": (one, other) for one, other in keys}
     keys = [by_text[text] for text in sorted(by_text)]
     return replace(join, left=left, right=right, condition=all_of(conjuncts_of(all_of(tuple(rest)))), keys=tuple(keys))
-
-
-def _may_be_key(join: Join, pair: tuple[Expression, Expression], keys: list[tuple[Expression, Expression]]) -> bool:
-    """Whether an equation can be part of the key. Versions are found by their key, and rows of another system by its columns."""
-    if join.lookup:
-        return isinstance(pair[1], Column) and all(other != pair[1] for _, other in keys)
-    return not (join.as_of and pair[1] not in join.as_of.key)
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:

@@ -185,7 +185,7 @@ class Within(msgspec.Struct, frozen=True):
     @property
     def delay_ms(self) -> int:
         """How much later than its earlier row a pair may appear."""
-        return -(-max(self.upper_us, -self.lower_us) // 1000)
+        return -(-max(self.upper_us, -self.lower_us, 0) // 1000)
 
     def __str__(self) -> str:
         if self.windows:
@@ -199,12 +199,11 @@ PROCTIME = "PROCTIME"
 
 
 class AsOf(msgspec.Struct, frozen=True):
-    """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. ``key``:
-    of the right rows. All are over the columns of the inputs."""
+    """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. Both are
+    over the columns of the inputs."""
 
     left: Expression
     right: Expression
-    key: tuple[Expression, ...]
 
     def __str__(self) -> str:
         return f"as of {LEFT}{self.left} by {RIGHT}{self.right}"
@@ -221,7 +220,8 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
 
     ``left``, ``right`` and ``full``: also the rows of that side without a pair. ``semi`` and ``anti``: the left rows with or
     without one. The condition and the result name the columns by side: ``left.a``, ``right.b``. A key is a pair of
-    expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
+    expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition,
+    and joins with versions or lookups, where nothing else is a key.
     ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
     a condition, too. ``as_of``: of temporal joins, whose left rows have at most one pair.
     ``lookup``: whether right rows are those that another system has for a key when a left row comes.

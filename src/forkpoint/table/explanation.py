@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from forkpoint.relational.definitions.rows import on_side
+from forkpoint.relational.expressions import Call, all_of, conjuncts_of
 from forkpoint.relational.plan import (
+    LEFT,
+    RIGHT,
     Aggregate,
     Apply,
     Join,
@@ -21,6 +25,7 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.statements import CreateTable
 
 
@@ -63,6 +68,8 @@ def _described(node: Plan) -> str:
             kept = "until its window ends" if is_windowed(node) else "without limit"
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
+            equal = (Call("=", (on_side(LEFT, one), on_side(RIGHT, other)), BOOLEAN) for one, other in node.keys)
+            condition = all_of((*equal, *conjuncts_of(condition)))
             on = "" if condition is None else f" ON {condition}"
             if node.lookup:
                 return f"{kind.capitalize()} lookup join{on}; keeps no rows but those of a cache, until they expire"

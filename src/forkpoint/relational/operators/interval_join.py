@@ -18,15 +18,15 @@ import pyarrow as pa
 from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.definitions.groups import split_filter
-from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
-from forkpoint.relational.evaluation import evaluate, true_rows
+from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.evaluation import evaluate
+from forkpoint.relational.expressions import Expression
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import row_type_of, state_name, stored_form
+from forkpoint.relational.operators.keyed_rows import row_type_of, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, scanned, stored_entries
 from forkpoint.relational.operators.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.results import rows_of, shown_rows
-from forkpoint.relational.operators.window_aggregate import due_timers
+from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import LEFT, Join, Within
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.leaves import Codec
@@ -111,6 +111,15 @@ class Arrivals:
         ranks[order] = np.arange(len(order))
         positions = positions[order]
         return Arrivals(positions, splits[order], sequence[order], window.at(positions), np.split(ranks, [inputs[0].size]))
+
+
+def event_times(uid: str, side: str, of: Expression, columns: pa.RecordBatch) -> Longs:
+    """The event times of the rows of a side, in microseconds."""
+    column = evaluate(of, columns)
+    if column.null_count:
+        raise JobFailed(f"operator {uid!r}: a row of its {state_name(side)} input has no event time")
+    moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
+    return np.asarray(moments.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)
@@ -198,26 +207,17 @@ class IntervalJoin(KeyedOperator):
         stored = rows_of(before or self._definition, side.name, Counts(entries.groups, saved, count), keys.column)
         if before is not None:
             self._log.delete(names)
-            added = narrower(split_filter(before.input(side.name))[1], split_filter(self._definition.input(side.name))[1])
-            kept = true_rows(added, stored.columns)
-            if kept is not None:
-                stored, alone = stored.take(kept), alone[kept]
+            kept = still_kept(before, self._definition, side.name, stored)
+            stored, alone = stored.take(kept), alone[kept]
             saved, names = stored_form(self._definition, side.name, stored.columns), [b""] * len(alone)
         values = stored_form(self._definition, side.name, table)
         added_rows = rows_of(self._definition, side.name, Counts(owners, values, np.ones(len(owners), np.int64)), keys.column)
         rows = stored.with_columns_of(added_rows).followed_by(added_rows)
-        times = self._times(side, rows)
+        times = event_times(self._uid, side.name, self._within.left if side.name == LEFT else self._within.right, rows.columns)
         ends = (times - self._within.lower_us if side.name == LEFT else times + self._within.upper_us) // 1000
         alone = np.concatenate([alone, added_rows.weights])
         ranks = np.concatenate([np.full(len(names), -1), ranks])
         return Held(names, rows, pa.concat_arrays([saved, values]), alone, times, ends, ranks)
-
-    def _times(self, side: Side, rows: Rows) -> Longs:
-        column = evaluate(self._within.left if side.name == LEFT else self._within.right, rows.columns)
-        if column.null_count:
-            raise JobFailed(f"operator {self._uid!r}: a row of its {side.name.rstrip('.')} input has no event time")
-        moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
-        return np.asarray(moments.to_numpy(zero_copy_only=False))
 
     def _pairs(self, left: Held, right: Held, arrivals: Arrivals) -> Pairs:
         """The pairs with a new row, of which the other one was still there when it arrived."""
@@ -254,8 +254,8 @@ class IntervalJoin(KeyedOperator):
         values = self._codec.encode_columns([pa.array(numbers[nth, written]) for nth in (0, 1)])
         self._log.add(codes.dictionary.take(pa.array(written)).to_pylist(), values)
         timed = rows[held.new[rows] | rewrite]
-        timers = keys.timers(self._timers, held.ends[timed], held.rows.owners[timed], pa.repeat(pa.scalar(b""), len(timed)))
-        self._log.add(timers := list(dict.fromkeys(timers)), [b""] * len(timers))
+        timers = timers_at(keys, self._timers, held.rows.owners[timed], held.ends[timed])
+        self._log.add(timers, [b""] * len(timers))
 
     def _names(self, side: Side, keys: KeySet, held: Held, rows: Longs) -> list[bytes]:
         encoded = KeySet(held.values.take(pa.array(rows)), row_type_of(self._definition.kept(side.name)), 1).encoded

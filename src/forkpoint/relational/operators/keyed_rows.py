@@ -163,7 +163,7 @@ class KeyedRows(KeyedOperator):
             of_table, values = owners[len(self._sides) + ordinal], stored_form(self._definition, side.name, table)
             weights = np.ones(table.num_rows, np.int64) if (given := weights_of(table)) is None else given
             old.append(rows_of(before, side.name, Counts(owners[ordinal], each.values, each.counts), keys.column))
-            kept.append(_still_kept(before, self._definition, side.name, old[ordinal]))
+            kept.append(old[ordinal].take(still_kept(before, self._definition, side.name, old[ordinal])))
             side.rows.replace(
                 each.names,
                 keys,
@@ -247,11 +247,11 @@ def distinct(indices: Longs) -> Longs:
     return np.flatnonzero(found)
 
 
-def _still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Rows:
-    """The stored rows that the new query keeps."""
+def still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Longs:
+    """The indices of the stored rows that the new query keeps."""
     added = narrower(split_filter(old.input(side))[1], split_filter(new.input(side))[1])
     found = None if added is None else true_rows(added, rows.columns)
-    return rows if found is None else rows.take(found)
+    return np.arange(len(rows.owners)) if found is None else found
 
 
 def _last_of_keys(inputs: Sequence[Batch], owners: Sequence[Longs], at: Longs) -> Coordinates:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from forkpoint.functions import ValueStateDescriptor
 from forkpoint.functions.async_lookup import ExponentialBackoffDelayRetryStrategy
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.rows import RowsDefinition
@@ -49,6 +50,15 @@ class TableLookupSpec(LookupJoinSpec):
 
     definition: RowsDefinition
     schema: Schema
+
+    @property
+    def cache(self) -> ValueStateDescriptor[Any] | None:
+        """Named by the columns of the key, because rows that were found by other columns are no answers."""
+        found = super().cache
+        if found is not None:
+            assert isinstance(self.definition.node, Join)
+            found.name = "_".join(("cache_by", *(str(column) for _, column in self.definition.node.keys)))
+        return found
 
     def instance(self, info: TaskInfo, state: ManagedState) -> TableLookup:
         return TableLookup(info, state.keyed, self)

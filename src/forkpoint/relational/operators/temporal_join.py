@@ -13,21 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import weights_of
-from forkpoint.relational.definitions.groups import split_filter
-from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
-from forkpoint.relational.evaluation import evaluate, true_rows
-from forkpoint.relational.expressions import Expression
-from forkpoint.relational.operators.interval_join import Arrivals
+from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.operators.interval_join import Arrivals, event_times
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, row_type_of, state_name, stored_form
+from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, row_type_of, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, Multiset, scanned, stored_entries
 from forkpoint.relational.operators.pairs import Rows, table_of, where
 from forkpoint.relational.operators.results import rows_of, shown_rows
-from forkpoint.relational.operators.window_aggregate import due_timers
+from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import LEFT, RIGHT, Join
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, column_of
@@ -40,7 +36,7 @@ from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key
-from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types import Types, from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -108,6 +104,17 @@ class Versions:
 
 
 @dataclass(frozen=True)
+class Step:
+    """An epoch: the keys that it looks at, its rows, and the watermark at its end. ``before``: what the state means if the query
+    has changed; then all is written again."""
+
+    keys: KeySet
+    arrivals: Arrivals
+    until: int
+    before: RowsDefinition | None
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Left rows that event time has passed. ``times``: in microseconds. ``ranks``: their order of arrival; -1 of stored ones."""
 
@@ -125,12 +132,9 @@ class TemporalJoin(KeyedOperator):
         self._inputs = [next(edge.type for edge in info.operator.inputs if edge.ordinal == nth) for nth in (0, 1)]
         self._before: RowsDefinition | None = None
         left, right = descriptor_of(definition, LEFT), versions_descriptor(definition)
-        self._saved: list[TypeInformation] = [left.key_type, right.value_type]
-        for nth, descriptor in enumerate((left, right)):
-            known = info.known_states.get(backend.sid(descriptor.name))
-            if known is not None and known.definition != descriptor.definition:
-                self._before = stored_rows(known.definition)
-                self._saved[nth] = from_description(known.value_type if nth else known.namespace_type)
+        known, self._saved = info.known_states.get(backend.sid(left.name)), left.key_type
+        if known is not None and known.definition != left.definition:
+            self._before, self._saved = stored_rows(known.definition), from_description(known.namespace_type)
         self._rows, self._counts, self._codec = Multiset(backend, left), Codec(left.value_type), Codec(right.value_type)
         backend.record("map", right.name, right.value_type, _TIME, definition=right.definition)
         backend.record("timers-event", EVENT_TIMERS, None)
@@ -154,54 +158,37 @@ class TemporalJoin(KeyedOperator):
         parts = [key_columns(table, count, of) for table in tables]
         parts.append(parts_of_keys(decode_keys(touched, of), count))
         keys, (of_left, of_right, due) = grouped_together(parts, self._key, self._backend.max_parallelism)
-        arrivals = Arrivals.of(inputs, epoch.window)
-        waiting = self._waiting(keys, tables[0], of_left, due, arrivals, epoch, before)
+        step = Step(keys, Arrivals.of(inputs, epoch.window), epoch.window.end, before)
+        waiting = self._waiting(step, tables[0], of_left, due)
         read = distinct(np.concatenate([of_right, due, waiting.rows.owners]))
-        versions, late = self._versions(keys, tables[1], of_right, read, arrivals, epoch, before)
-        return Outputs(self._emitted(waiting, versions, arrivals, keys), late_records_dropped=late)
+        versions, late = self._versions(step, tables[1], of_right, read)
+        return Outputs(self._emitted(waiting, versions, step), late_records_dropped=late)
 
     def _rows_of(self, side: str, table: pa.RecordBatch, owners: Longs, keys: KeySet) -> Rows:
         values = stored_form(self._definition, side, table)
         return rows_of(self._definition, side, Counts(owners, values, np.ones(len(owners), np.int64)), keys.column)
 
-    def _times(self, of: Expression, side: str, columns: pa.RecordBatch) -> Longs:
-        column = evaluate(of, columns)
-        if column.null_count:
-            raise JobFailed(f"operator {self._uid!r}: a row of its {state_name(side)} input has no event time")
-        moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None))).cast(pa.int64())
-        return np.asarray(moments.to_numpy(zero_copy_only=False))
-
     def _set_timers(self, keys: KeySet, owners: Longs, times: Longs) -> None:
-        names = keys.timers(self._timers, times // 1000, owners, pa.repeat(pa.scalar(b""), len(owners)))
-        self._log.add(names := list(dict.fromkeys(names)), [b""] * len(names))
+        names = timers_at(keys, self._timers, owners, times // 1000)
+        self._log.add(names, [b""] * len(names))
 
     # -- state
 
-    def _waiting(
-        self,
-        keys: KeySet,
-        table: pa.RecordBatch,
-        owners: Longs,
-        due: Longs,
-        arrivals: Arrivals,
-        epoch: Epoch,
-        before: RowsDefinition | None,
-    ) -> Waiting:
-        """The left rows that event time has passed. The others are stored."""
+    def _waiting(self, step: Step, table: pa.RecordBatch, owners: Longs, due: Longs) -> Waiting:
+        """The left rows that event time has passed. The others are stored. ``due``: the keys with timers."""
+        keys, before = step.keys, step.before
         entries = scanned(self._backend, self._backend.sid(state_name(LEFT)), keys, distinct(due))
         count = self._counts.columns(entries.values)[0].to_numpy(zero_copy_only=False)
-        values, names = decode_keys(entries.spaces, self._saved[0]), np.array([*entries.names, None], object)[:-1]
+        values, names = decode_keys(entries.spaces, self._saved), np.array([*entries.names, None], object)[:-1]
         stored = rows_of(before or self._definition, LEFT, Counts(entries.groups, values, count), keys.column)
         if before is not None:
             self._log.delete(entries.names)
-            added = narrower(split_filter(before.input(LEFT))[1], split_filter(self._definition.input(LEFT))[1])
-            kept = true_rows(added, stored.columns)
-            stored = stored if kept is None else stored.take(kept)
+            stored = stored.take(still_kept(before, self._definition, LEFT, stored))
         new = self._rows_of(LEFT, table, owners, keys)
         rows = stored.with_columns_of(new).followed_by(new)
-        times = self._times(self._as_of.left, LEFT, rows.columns)
-        ranks = np.concatenate([np.full(len(stored.owners), -1), arrivals.ranks[0]])
-        passed = times // 1000 <= epoch.window.end
+        times = event_times(self._uid, LEFT, self._as_of.left, rows.columns)
+        ranks = np.concatenate([np.full(len(stored.owners), -1), step.arrivals.ranks[0]])
+        passed = times // 1000 <= step.until
         if before is None:
             self._log.delete(names[passed[: len(names)]].tolist())
         staying = np.flatnonzero(~passed & ((ranks >= 0) | (before is not None)))
@@ -216,25 +203,14 @@ class TemporalJoin(KeyedOperator):
         done = np.flatnonzero(passed)
         return Waiting(rows.take(done), times[done], ranks[done])
 
-    def _versions(
-        self,
-        keys: KeySet,
-        table: pa.RecordBatch,
-        owners: Longs,
-        read: Longs,
-        arrivals: Arrivals,
-        epoch: Epoch,
-        before: RowsDefinition | None,
-    ) -> tuple[Versions, int]:
+    def _versions(self, step: Step, table: pa.RecordBatch, owners: Longs, read: Longs) -> tuple[Versions, int]:
         """The versions of keys, with those of the epoch, and how many of these are dropped. ``read``: the keys."""
+        keys, arrivals = step.keys, step.arrivals
         sid, definition = self._backend.sid(state_name(RIGHT)), self._definition
         entries = scanned(self._backend, sid, keys, read)
-        removed, *columns = Codec(self._saved[1]).columns(entries.values)
-        kept = (before or definition).kept(RIGHT)
-        ones = np.ones(len(entries.groups), np.int64)
-        stored = rows_of(
-            before or definition, RIGHT, Counts(entries.groups, column_of(columns, row_type_of(kept)), ones), keys.column
-        )
+        removed, *columns = self._codec.columns(entries.values)  # which the restore has converted for a changed query
+        saved = column_of(columns, row_type_of(definition.kept(RIGHT)))
+        stored = rows_of(definition, RIGHT, Counts(entries.groups, saved, np.ones(len(saved), np.int64)), keys.column)
         order = np.argsort(arrivals.ranks[1])
         table = table.take(pa.array(order))
         new, weights = self._rows_of(RIGHT, table, owners[order], keys), weights_of(table)
@@ -242,7 +218,7 @@ class TemporalJoin(KeyedOperator):
         was_removed = removed.to_numpy(zero_copy_only=False).astype(bool)
         is_removed = np.zeros(len(order), bool) if weights is None else weights < 0
         times = np.concatenate(
-            [decode_keys(entries.spaces, _TIME).to_numpy(), self._times(self._as_of.right, RIGHT, new.columns)]
+            [decode_keys(entries.spaces, _TIME).to_numpy(), event_times(self._uid, RIGHT, self._as_of.right, new.columns)]
         )
         seen = _microseconds(arrivals.seen[arrivals.ranks[1]][order] + 1)
         since = times.copy()
@@ -251,13 +227,13 @@ class TemporalJoin(KeyedOperator):
         late = np.flatnonzero(since > times)
         newer = found.latest(rows.groups[late], since[late] - 1)
         dropped = int(np.count_nonzero((newer >= 0) & (times[newer] > times[late])))
-        self._store(keys, found, entries.names, epoch, rewrite=before is not None)
+        self._store(step, found, entries.names)
         return found, dropped
 
-    def _store(self, keys: KeySet, versions: Versions, stored: list[bytes], epoch: Epoch, *, rewrite: bool) -> None:
+    def _store(self, step: Step, versions: Versions, stored: list[bytes]) -> None:
         """Replace the stored versions by those that later rows may see."""
-        rows, times = versions.rows, versions.times
-        passed = times // 1000 <= epoch.window.end
+        rows, times, keys, rewrite = versions.rows, versions.times, step.keys, step.before is not None
+        passed = times // 1000 <= step.until
         by_time = np.lexsort((np.arange(len(times)), times, rows.owners))
         least = np.iinfo(np.int64).min  # of those that event time has passed, the last one stays
         keep = _last_of(rows.owners[by_time], np.where(passed, least, times)[by_time])
@@ -276,8 +252,9 @@ class TemporalJoin(KeyedOperator):
 
     # -- the result
 
-    def _emitted(self, waiting: Waiting, versions: Versions, arrivals: Arrivals, keys: KeySet) -> Batch:
+    def _emitted(self, waiting: Waiting, versions: Versions, step: Step) -> Batch:
         assert self._type is not None
+        arrivals, keys = step.arrivals, step.keys
         rows, times, arrived = waiting.rows, waiting.times, waiting.ranks >= 0
         until = times.copy()
         until[arrived] = np.maximum(until[arrived], _microseconds(arrivals.seen[waiting.ranks[arrived]] + 1) - 1)

@@ -119,6 +119,11 @@ def due_timers(backend: KeyedBackend, epoch: Epoch) -> list[bytes]:
     return found
 
 
+def timers_at(keys: KeySet, sid: int, owners: Longs, times_ms: Longs) -> list[bytes]:
+    """The store keys of timers of keys, each once. ``owners``: the index of the key of each time."""
+    return list(dict.fromkeys(keys.timers(sid, times_ms, owners, pa.repeat(pa.scalar(b""), len(owners)))))
+
+
 def results_of_windows(
     definition: GroupDefinition,
     fired: list[Groups],

@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.definitions.groups import split_filter
-from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
-from forkpoint.relational.evaluation import evaluate, true_rows
+from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, state_name, stored_form
+from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
 from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.operators.results import none_of, result_of, rows_of
-from forkpoint.relational.operators.window_aggregate import due_timers
+from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import Over
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.objects import columns_of
@@ -98,11 +97,7 @@ class WindowOver(KeyedOperator):
         found = self._rows.stored(keys, which, self._saved)
         rows = rows_of(before or self._definition, "", found, keys.column)
         self._rows.remove(keys.names(self._backend.sid(state_name("")), which) if len(which) else [])
-        if before is None:
-            return rows
-        added = narrower(split_filter(before.input(""))[1], split_filter(self._definition.input(""))[1])
-        kept = true_rows(added, rows.columns)
-        return rows if kept is None else rows.take(kept)
+        return rows if before is None else rows.take(still_kept(before, self._definition, "", rows))
 
     def _save(self, keys: KeySet, rows: Rows, ends: Longs, *, rewrite: bool) -> None:
         """Store rows. ``rewrite``: they are all that there are."""
@@ -111,9 +106,7 @@ class WindowOver(KeyedOperator):
             self._rows.replace([], keys, rows.owners, values, rows.weights)
         else:
             self._rows.update(keys, rows.owners, values, rows.weights)
-        times, which = np.zeros(len(keys.column), np.int64), distinct(rows.owners)
-        times[rows.owners] = ends
-        names = keys.timers(self._timers, times[which], which, pa.repeat(pa.scalar(b""), len(which)))
+        names = timers_at(keys, self._timers, rows.owners, ends)
         self._log.add(names, [b""] * len(names))
 
     def _emitted(self, rows: Rows, keys: KeySet) -> Batch:

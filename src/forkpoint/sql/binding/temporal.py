@@ -12,8 +12,20 @@ from sqlglot import exp
 
 from forkpoint.relational.canonical import merged
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, conjuncts_of, items_of, replace_columns
+from forkpoint.relational.expressions import (
+    Call,
+    Column,
+    Expression,
+    Item,
+    Literal,
+    all_of,
+    columns_of,
+    conjuncts_of,
+    items_of,
+    replace_columns,
+)
 from forkpoint.relational.plan import LEFT, RIGHT, AsOf, Join, Over, Plan, Scan, Select, is_updating, unwrapped
+from forkpoint.relational.types import common_type
 from forkpoint.sql.binding.expressions import Binder
 
 _EXAMPLE = "PRIMARY KEY (k) NOT ENFORCED and WATERMARK FOR ts AS ts"
@@ -43,11 +55,11 @@ def temporal(join: Join, version: Any, binder: Binder) -> Join:
     plan, key, of = found
     if of.type.name != time.type.name:
         raise binder.error(version.expression, f"the times of both tables need one type, not {time.type.name} and {of.type.name}")
-    compared = {part.name for each in conjuncts_of(join.condition) for part in _compared_on_right(each)}
-    missing = [each.name for each in key if each.name not in compared]
+    join = _keyed(replace(join, right=plan, as_of=AsOf(Column(name, time.type), of)), {each.name for each in key})
+    missing = [each.name for each in key if each.name not in [str(other) for _, other in join.keys]]
     if missing:
         raise binder.error(version, f"ON must compare the primary key of the table by =; it lacks {', '.join(missing)}")
-    return replace(join, right=plan, as_of=AsOf(Column(name, time.type), of, key))
+    return join
 
 
 def _lookup(join: Join, version: Any, binder: Binder) -> Join:
@@ -59,22 +71,47 @@ def _lookup(join: Join, version: Any, binder: Binder) -> Join:
             "when the row was added",
         )
     found = merged(join.right)
-    if not isinstance(found.input if isinstance(found, Select) and found.condition is None else found, Scan):
+    select = found if isinstance(found, Select) else Select(found, None, items_of(found.schema))
+    if not (isinstance(select.input, Scan) and select.condition is None):
         raise binder.error(
             version, "a lookup join reads a table by a key; for the result of a query, join without FOR SYSTEM_TIME"
         )
-    if not any(_compared_on_right(each) for each in conjuncts_of(join.condition)):
+    join = _keyed(replace(join, lookup=True), {item.name for item in select.items if isinstance(item.of, Column)})
+    if not join.keys:
         raise binder.error(version, "ON must compare a column of the table by =, by which its rows are looked up")
-    return replace(join, lookup=True)
+    return join
 
 
-def _compared_on_right(condition: Expression) -> list[Column]:
-    """The right column that ``left.a = right.b`` compares."""
+def _keyed(join: Join, columns: set[str]) -> Join:
+    """The join with keys in place of the equations of its condition with these columns of the right side."""
+    keys: dict[str, tuple[Expression, Expression]] = {}
+    rest = []
+    for condition in conjuncts_of(join.condition):
+        pair = _equation(condition)
+        if pair is not None and str(pair[1]) in columns - keys.keys():
+            keys[str(pair[1])] = pair
+        else:
+            rest.append(condition)
+    return replace(join, condition=all_of(tuple(rest)), keys=tuple(keys.values()))
+
+
+def _equation(condition: Expression) -> tuple[Expression, Column] | None:
+    """What an equation compares a right column with, an expression over the left input in the column's type."""
     if not (isinstance(condition, Call) and condition.function == "="):
-        return []
-    columns = [each for each in condition.arguments if isinstance(each, Column)]
-    right = [Column(each.name.removeprefix(RIGHT), each.type) for each in columns if each.name.startswith(RIGHT)]
-    return right if len(right) == 1 else []
+        return None
+    for column, other in (condition.arguments, condition.arguments[::-1]):
+        if isinstance(column, Column) and column.name.startswith(RIGHT) and _reads_left(other):
+            common = common_type([column.type, other.type])
+            if common is not None and common.same_values(column.type):
+                left = replace_columns(other, lambda each: Column(each.name.removeprefix(LEFT), each.type))
+                if not column.type.same_values(other.type):
+                    left = Call("CAST", (left,), column.type.with_null(other.type.nullable))
+                return left, Column(column.name.removeprefix(RIGHT), column.type)
+    return None
+
+
+def _reads_left(expression: Expression) -> bool:
+    return {column.name.startswith(LEFT) for column in columns_of(expression)} == {True}
 
 
 def _versions(plan: Plan) -> tuple[Plan, tuple[Column, ...], Column] | str:
