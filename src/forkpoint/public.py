@@ -236,7 +236,7 @@ from forkpoint.table.data_types import DataType, DataTypes
 from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.expression import Expression
 from forkpoint.table.expressions import call, col, lit
-from forkpoint.table.functions import PythonFunction, udaf, udf, udtf
+from forkpoint.table.functions import PythonFunction, ptf, udaf, udf, udtf
 from forkpoint.table.pipelines import StatementSet, TablePipeline
 from forkpoint.table.resolved_schema import ResolvedSchema
 from forkpoint.table.results import ResultKind, TableResult
@@ -541,6 +541,7 @@ __all__ = [
     "exception_type_predicate",
     "has_exception_predicate",
     "lit",
+    "ptf",
     "udaf",
     "udf",
     "udtf",

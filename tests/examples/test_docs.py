@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import duckdb
 import pytest
 from cli_commands import cancel, forkpoint
 from doc_blocks import DOCUMENTS, ROOT, Block, apply_diff, blocks
@@ -126,6 +128,64 @@ def test_the_five_minutes_of_sql(tmp_path: Path) -> None:
     assert changes == [["+I[ann, 1, 300]", "+I[bob, 1, 500]"], ["+I[bob, 1, 500]", "-D[ann, 1, null]", "-D[bob, 1, null]"]]
     assert [line.rstrip() for line in said[1].splitlines()] == state.splitlines()
     assert "the first epoch emits the difference" in said[3]
+
+
+@pytest.mark.slow
+def test_the_eight_changes(tmp_path: Path) -> None:
+    """Each version's changes, added to those before it, lead to its own result over all rows."""
+    every = blocks(ROOT / "docs" / "changing-queries.md")
+    app = tmp_path / "shop.sql"
+    rows: Rows = {}
+    app.write_text(next(block.text for block in every if block.info == "sql"))
+    consoles = [block.text.splitlines() for block in every if block.info == "console"]
+    changes = ["", *(block.text for block in every if block.info == "diff")]
+    assert len(consoles) == len(changes) == 9
+    try:
+        for change, console in zip(changes, consoles, strict=True):
+            if change:
+                app.write_text(apply_diff(app.read_text(), change))
+            for line in console:
+                if not line.startswith("$ forkpoint "):
+                    subprocess.run(line[2:], shell=True, cwd=tmp_path, check=True)
+                    continue
+                said = forkpoint(line[2:], tmp_path)
+                if " check " in line:
+                    assert "the first epoch emits the difference" in said
+                if " recompute " in line:
+                    assert re.search(r"computed again: (names; [89]|totals; 6) rows read", said), said
+            log, wanted = tmp_path / re.findall(r"log: (.*)", said)[0], results(app.read_text(), tmp_path)
+            while (found := folded(rows, log.read_text())) != wanted:
+                time.sleep(0.1)
+            rows = found
+    finally:
+        cancel("shop", tmp_path)
+
+
+Rows = dict[str, Counter[tuple[str, ...]]]
+"""Printed rows, by the table that they are inserted into."""
+
+
+def results(script: str, directory: Path) -> Rows:
+    """DuckDB's answers of the INSERTs over all files."""
+    connection = duckdb.connect()
+    for table in ("orders", "customers"):
+        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM '{directory}/{table}/*.json'")
+    found = {}
+    for table, query in re.findall(r"INSERT INTO (\w+)\n(.*?);", script, re.DOTALL):
+        rows = connection.execute(re.sub(r"AVG\((\w+)\)", r"(SUM(\1) // COUNT(\1))", query)).fetchall()
+        found[table] = Counter(tuple("null" if value is None else str(value).lower() for value in row) for row in rows)
+    return found
+
+
+def folded(before: Rows, log: str) -> Rows:
+    """The rows after a run's printed changes. Of rows of another shape that it takes back, only the first column is compared."""
+    found = {table: Counter(rows) for table, rows in before.items()}
+    for table, change, text in re.findall(r"(\w+)> ([+-][ID])\[(.*)\]", log):
+        row, rows = tuple(part.lower() for part in text.split(", ")), found.setdefault(table, Counter())
+        if change == "-D" and not rows[row]:
+            row = next(old for old in before[table] if old[0] == row[0] and rows[old])
+        rows[row] += 1 if change == "+I" else -1
+    return {table: +rows for table, rows in found.items()}
 
 
 def wait_for(log: Path, pattern: str) -> None:

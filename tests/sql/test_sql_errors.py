@@ -21,6 +21,8 @@ WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers
 CREATE TABLE files (k STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 CREATE TABLE rates (k STRING PRIMARY KEY NOT ENFORCED, n BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at)
 WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
+CREATE TABLE customers (k STRING, n BIGINT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't');
+CREATE TABLE calls (k STRING, now AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 CREATE TABLE seen (k STRING, at TIMESTAMP(3), late AS at - INTERVAL '1' DAY, WATERMARK FOR at AS at)
 WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json');
 """
@@ -197,6 +199,38 @@ MISTAKES = [
                 "syntax error at 'FOR'",
             ),
         )
+    ),
+    (
+        "SELECT s.k FROM calls AS s JOIN customers FOR SYSTEM_TIME AS OF s.now AS c ON s.k > c.k",
+        " " * 64 + "^",
+        "ON must compare a column of the table by =, by which its rows are looked up",
+    ),
+    (
+        "WITH g AS (SELECT k, now FROM calls GROUP BY k, now) "
+        "SELECT g.k FROM g JOIN customers FOR SYSTEM_TIME AS OF g.now AS c ON g.k = c.k",
+        " " * 108 + "^",
+        "column 'now' is not event time: GROUP BY and DISTINCT lose event time",
+    ),
+    (
+        "SELECT s.k FROM calls AS s JOIN (SELECT DISTINCT k FROM seen) AS d ON s.k = d.k "
+        "JOIN customers FOR SYSTEM_TIME AS OF s.now AS c ON s.k = c.k",
+        " " * 117 + "^",
+        "a lookup join takes rows that are only added: what it finds for a row that is removed may differ from what",
+    ),
+    (
+        "SELECT k FROM orders WHERE at < PROCTIME()",
+        " " * 32 + "^",
+        "PROCTIME gives another value when an epoch is repeated; use a column of the input",
+    ),
+    (
+        "SELECT * FROM TABLE(TUMBLE(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
+        " " * 51 + "^",
+        "column 'now' is not event time: it is PROCTIME(), and only lookup joins take processing time; use a time of the rows",
+    ),
+    (
+        "CREATE TABLE t (k INT, now AS PROCTIME(), WATERMARK FOR now AS now) WITH ('connector' = 'print')",
+        " " * 56 + "^",
+        "column 'now' is PROCTIME(), not a time of the rows; it has no watermark",
     ),
     (
         "SELECT * FROM rates FOR SYSTEM_TIME AS OF at",

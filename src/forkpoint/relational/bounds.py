@@ -72,7 +72,7 @@ def _replaced(conditions: Conditions, old: Conditions, new: Conditions) -> Condi
 
 def _bounds(join: Join, conditions: Conditions) -> tuple[Within, Conditions] | None:
     """Lower and upper bounds of the difference of two columns that are event time, and the conditions that they are."""
-    if join.as_of or is_updating(join.left) or is_updating(join.right):
+    if join.as_of or join.lookup or is_updating(join.left) or is_updating(join.right):
         return None
     in_windows = _one_window(join, conditions)
     if in_windows is not None:

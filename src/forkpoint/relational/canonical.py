@@ -36,6 +36,7 @@ from forkpoint.relational.plan import (
     Order,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -45,7 +46,7 @@ from forkpoint.relational.plan import (
     nodes_of,
     window_columns,
 )
-from forkpoint.relational.types import BOOLEAN, SqlType, common_type
+from forkpoint.relational.types import BOOLEAN, Field, SqlType, common_type
 from forkpoint.relational.windows import WindowColumn
 
 Replacements = Mapping[str, Expression]
@@ -66,7 +67,7 @@ def merged(plan: Plan) -> Plan:
             return Aggregate(merged(plan.input), plan.keys, plan.calls)
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
-        case Window() | Apply():
+        case Window() | Apply() | Process():
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
@@ -128,6 +129,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_unnest(plan)
     if isinstance(plan, Apply):
         return _canonical_apply(plan)
+    if isinstance(plan, Process):
+        return _canonical_process(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -236,6 +239,16 @@ def _canonical_apply(plan: Apply) -> tuple[Plan, Replacements]:
     return found, {**columns, **{name: Column(names[name], of.type) for name, of in calls.items()}}
 
 
+def _canonical_process(plan: Process) -> tuple[Plan, Replacements]:
+    """The function sees its input's columns by their names; the result's have names that no other node's have."""
+    source, condition, columns = filtered(plan.input)
+    rows = Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.input.schema))
+    prefix = f"${plan.uid} "
+    fields = tuple(Field(prefix + field.name.removeprefix(prefix), field.type) for field in plan.fields)
+    found = replace(plan, input=rows, fields=fields, time=plan.time and fields[-1].name)
+    return found, {old.name: Column(new.name, new.type) for old, new in zip(plan.fields, fields, strict=True)}
+
+
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     """As aggregates, calls refer to the columns below a projection, which are also columns of the result."""
     below, columns = _condition_only(plan.input)
@@ -278,7 +291,8 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     before = _renamed(LEFT, left_columns) | _renamed(RIGHT, right_columns)
     condition = replaced(plan.condition, before)
     keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
-    found = Join(_where(left, left_condition), _where(right, right_condition), plan.kind, None, tuple(keys))
+    inputs = _where(left, left_condition), _where(right, right_condition)
+    found = Join(*inputs, plan.kind, None, tuple(keys), lookup=plan.lookup)
     if plan.within:
         times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
         found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))
@@ -287,7 +301,7 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
         versions = tuple(through(each, right_columns) for each in of.key)
         found = replace(found, as_of=AsOf(through(of.left, left_columns), through(of.right, right_columns), versions))
     pushed = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "anti": (RIGHT,), "right": (LEFT,), "full": ()}
-    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not plan.as_of)
+    sides = tuple(side for side in pushed[plan.kind] if side == LEFT or not (plan.as_of or plan.lookup))
     found = _with_condition(found, conjuncts_of(condition), sides)
     after = {name: _padded(of, LEFT, found.pads(LEFT)) for name, of in _renamed(LEFT, left_columns).items()}
     if plan.kind not in ("semi", "anti"):
@@ -325,7 +339,7 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
         sides, pair = _sides(conjunct), _key_pair(conjunct)
         if len(sides) == 1 and (side := min(sides)) in filters:
             filters[side] = (*filters[side], _moved(conjunct, side, ""))
-        elif pair is not None and not (join.as_of and pair[1] not in join.as_of.key):
+        elif pair is not None and _may_be_key(join, pair, keys):
             keys.append(pair)
         else:
             rest.append(conjunct)
@@ -333,6 +347,13 @@ def _with_condition(join: Join, conjuncts: tuple[Expression, ...], pushed: tuple
     by_text = {f"{one} = {other}": (one, other) for one, other in keys}
     keys = [by_text[text] for text in sorted(by_text)]
     return replace(join, left=left, right=right, condition=all_of(conjuncts_of(all_of(tuple(rest)))), keys=tuple(keys))
+
+
+def _may_be_key(join: Join, pair: tuple[Expression, Expression], keys: list[tuple[Expression, Expression]]) -> bool:
+    """Whether an equation can be part of the key. Versions are found by their key, and rows of another system by its columns."""
+    if join.lookup:
+        return isinstance(pair[1], Column) and all(other != pair[1] for _, other in keys)
+    return not (join.as_of and pair[1] not in join.as_of.key)
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:
@@ -382,7 +403,7 @@ def _where(plan: Plan, condition: Expression | None) -> Plan:
 def pushed(join: Join, condition: Expression | None) -> tuple[Join, Expression | None]:
     """The join with a filter of its result in it, as far as that makes no difference, and the rest of the filter."""
     if join.kind == "inner":  # a row that its key no longer has is no older version of it
-        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of else (LEFT, RIGHT)), None
+        return _with_condition(join, conjuncts_of(condition), (LEFT,) if join.as_of or join.lookup else (LEFT, RIGHT)), None
     sides = {"left": (LEFT,), "semi": (LEFT,), "anti": (LEFT,), "right": (RIGHT,)}.get(join.kind, ())
     below = tuple(each for each in conjuncts_of(condition) if _sides(each) and _sides(each) <= set(sides))
     rest = tuple(each for each in conjuncts_of(condition) if each not in below)

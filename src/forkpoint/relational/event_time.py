@@ -5,6 +5,7 @@ from __future__ import annotations
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.plan import (
     LEFT,
+    PROCTIME,
     RIGHT,
     Aggregate,
     Apply,
@@ -12,6 +13,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -34,11 +36,15 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
         case Window(names=(_, _, time)):
             return frozenset({time})
+        case Process(time=time):
+            return frozenset({time} if time else ())
         case Unnest(input=input) | Apply(input=input) | Over(input=input, until=Column() | Call()):
             return rowtimes(input)
         case Join(left=left, right=right, within=Within(windows=Windows())):
             pairs = ((side, name) for side, each in ((LEFT, left), (RIGHT, right)) for name in rowtimes(each))
             return frozenset(side + name for side, name in pairs if side + name in window_columns(plan))
+        case Join(left=left, lookup=True):
+            return frozenset(LEFT + name for name in rowtimes(left))
         case Join(as_of=AsOf(left=Column(name))):
             return frozenset({LEFT + name})
         case Join(kind=kind, within=within) if within:
@@ -63,6 +69,23 @@ def _is_rowtime(of: Expression, plan: Plan) -> bool:
     return isinstance(of, Column) and of.name in rowtimes(plan)
 
 
+def is_processing_time(plan: Plan, name: str) -> bool:
+    """Whether a column is PROCTIME()."""
+    match plan:
+        case Select(input=below, items=items):
+            of = unwrapped(next(item.of for item in items if item.name == name))
+            return (isinstance(of, Call) and of.function == PROCTIME) or (
+                isinstance(of, Column) and is_processing_time(below, of.name)
+            )
+        case Join(left=left, right=right):
+            side, own = (left, LEFT) if name.startswith(LEFT) else (right, RIGHT)
+            return is_processing_time(side, name.removeprefix(own))
+        case Union(inputs=inputs):
+            at = [field.name for field in plan.schema].index(name)
+            return all(is_processing_time(each, each.schema[at].name) for each in inputs)
+    return False
+
+
 def why_not_rowtime(plan: Plan, name: str) -> str:
     """Where a column has lost event time, or never had it, and what to do."""
     match plan:
@@ -74,6 +97,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return f"the event time of table {table!r} is {', '.join(sorted(rowtimes(plan)))}"
         case Select(items=items):
             of = unwrapped(next(item.of for item in items if item.name == name))
+            if isinstance(of, Call) and of.function == PROCTIME:
+                return "it is PROCTIME(), and only lookup joins take processing time; use a time of the rows"
             if not isinstance(of, Column):
                 return "an expression computes it; select the column that is event time itself"
             return why_not_rowtime(plan.input, of.name)
@@ -83,6 +108,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return "GROUP BY and DISTINCT lose event time, unless they group by window_start, window_end and window_time"
         case Window(names=(_, _, time)):
             return f"the event time of windows is {time}"
+        case Process(time=time):
+            return f"the event time of the function's results is {time}" if time else "give the function on_time => DESCRIPTOR(…)"
         case Union(inputs=inputs):
             at = [field.name for field in plan.schema].index(name)
             names = [each.schema[at].name for each in inputs]

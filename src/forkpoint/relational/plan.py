@@ -153,6 +153,25 @@ class Apply(msgspec.Struct, frozen=True, tag_field="node", tag="apply"):
         return (*self.input.schema, *(Field(item.name, item.of.type) for item in self.calls))
 
 
+class Process(msgspec.Struct, frozen=True, tag_field="node", tag="process"):
+    """What a user's process function emits for the rows of the input, which only adds rows. ``partition``: the columns by whose
+    values it has state and timers; none if it looks at each row by itself. ``fields``: of the result: those of ``partition``,
+    the function's, and ``time``, the event time, unless that is "". ``uid``: of its state. ``arguments``: of the function
+    itself, which are literals."""
+
+    input: Plan
+    function: str
+    partition: tuple[str, ...]
+    fields: Schema
+    uid: str
+    time: str = ""
+    arguments: tuple[Item, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        return self.fields
+
+
 class Within(msgspec.Struct, frozen=True):
     """Bounds of the event times of a join's two rows: left less right is at least ``lower_us`` and at most ``upper_us``. ``left``
     and ``right`` are over the columns of the inputs. ``windows``: if both are the last moments of the rows' windows."""
@@ -173,6 +192,10 @@ class Within(msgspec.Struct, frozen=True):
             return f"in {self.windows}"
         bounds = ", ".join(duration_us(each) for each in (self.lower_us, self.upper_us))
         return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
+
+
+PROCTIME = "PROCTIME"
+"""The function of the time at which a row is processed. It has no values: a lookup join reads only that a column is that time."""
 
 
 class AsOf(msgspec.Struct, frozen=True):
@@ -201,6 +224,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     expressions over the columns of the left and of the right input; only the canonical form has keys, split from the condition.
     ``within``: of interval and window joins, whose rows are kept until event time has passed these bounds. Those of intervals are
     a condition, too. ``as_of``: of temporal joins, whose left rows have at most one pair.
+    ``lookup``: whether right rows are those that another system has for a key when a left row comes.
     """
 
     left: Plan
@@ -210,6 +234,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     keys: tuple[tuple[Expression, Expression], ...] = ()
     within: Within | msgspec.UnsetType = msgspec.UNSET
     as_of: AsOf | msgspec.UnsetType = msgspec.UNSET
+    lookup: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -292,7 +317,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply | Process
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -318,7 +343,7 @@ def is_updating(plan: Plan) -> bool:
     match plan:
         case Scan(updating=updating):
             return updating
-        case Join(left=left, as_of=AsOf()):
+        case Join(left=left, as_of=AsOf()) | Join(left=left, lookup=True):
             return is_updating(left)
         case Join(kind="left" | "right" | "full" | "anti", within=msgspec.UNSET) | Over(until=msgspec.UNSET):
             return True
@@ -335,7 +360,7 @@ def keys_of(plan: Plan) -> list[Key]:
     match plan:
         case Scan(updating=updating, key=key):
             return [frozenset(key)] if updating and key else []
-        case Union() | Window() | Unnest():
+        case Union() | Window() | Unnest() | Process():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]
@@ -393,6 +418,8 @@ def window_columns(plan: Plan) -> dict[str, WindowColumn]:
             Select(input=input, items=()) | Apply(input=input) | Over(input=input, until=Column() | Call())
         ):  # a condition on all columns
             return window_columns(input)
+        case Join(left=left, lookup=True):
+            return {LEFT + name: of for name, of in window_columns(left).items()}
         case Join(left=left, right=right, kind=kind, within=Within(windows=Windows())):
             sides = [(LEFT, left), *([] if kind in ("semi", "anti") else [(RIGHT, right)])]
             return {side + name: of for side, each in sides if not plan.pads(side) for name, of in window_columns(each).items()}

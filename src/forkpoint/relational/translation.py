@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
+from forkpoint.relational.functions.user import UserFunction
+from forkpoint.relational.lookups import LookupTable
+from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
+from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.temporal_join import TemporalJoinSpec
@@ -23,11 +28,14 @@ from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
+    LEFT,
+    PROCTIME,
     Aggregate,
     Apply,
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -46,10 +54,15 @@ _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 
 @dataclass
 class Translator:
-    """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids."""
+    """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids.
+    ``lookup``: how rows of a table are found by the values of columns. ``functions``: the user's, by identity. ``processes``: the
+    process functions of the job so far, by uid."""
 
     source: Callable[[Scan], tuple[Edge, ...]]
     name: str
+    lookup: Callable[[str, tuple[str, ...]], LookupTable]
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
     def translate(self, plan: Plan) -> tuple[Edge, ...]:
@@ -62,7 +75,7 @@ class Translator:
         condition = replaced(plan.condition, columns)
         if isinstance(below, Join):
             below, condition = pushed(below, condition)
-        return self._select(below, condition, items)
+        return with_functions(self._select(below, condition, items), self.functions)
 
     def _select(
         self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema = (), *, weighted: bool = False
@@ -70,6 +83,7 @@ class Translator:
         """Projection and filter of a canonical plan. ``schema``: of the result, by default that of the items. ``weighted``: the
         result has weights, although its rows are only added."""
         schema = schema or tuple(Field(item.name, item.of.type) for item in items)
+        refuse_processing_time(condition, items)
         if isinstance(below, Union):
             return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
@@ -80,11 +94,16 @@ class Translator:
             return self._unnest(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Apply):
             return self._apply(below, condition, items, schema, weighted=weighted)
+        if isinstance(below, Process):
+            return selected(self._process(below), (condition, items), schema, weighted=weighted)
         if isinstance(below, Aggregate):
             edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
             if not (weighted and is_windowed(below)):
                 return edges
             return selected(edges, (None, items_of(schema)), schema, weighted=True)
+        if isinstance(below, Join) and below.lookup:
+            edges = (Edge(self._lookup(below, View(condition, items), schema)),)
+            return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
         if isinstance(below, Join | Over) and is_final(below):
             edges = (Edge(self._final_rows(below, View(condition, items), schema)),)
             return selected(edges, (None, items_of(schema)), schema, weighted=True) if weighted else edges
@@ -163,6 +182,22 @@ class Translator:
         rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
         return selected(rows, (condition, items), schema, weighted=weighted)
 
+    def _process(self, node: Process) -> tuple[Edge, ...]:
+        """The results of a process function. It runs once, whatever reads them."""
+        known = self.processes.get(node.uid)
+        if known is not None and known[0] != node:
+            raise ConfigError(f"two calls of process functions have the uid {node.uid!r}; give one another: uid => '…'")
+        if known is not None:
+            return known[1]
+        assert isinstance(node.input, Select)
+        rows = self._select(node.input.input, node.input.condition, node.input.items)
+        if node.partition:
+            rows = tuple(replace(edge, partitioning=partition_key(node)) for edge in rows)
+        spec = process_spec(node, self.functions[node.function])
+        found = Transformation(spec, f"process {node.function}", rows, row_type(node.fields), uid=node.uid)
+        self.processes[node.uid] = node, (Edge(found),)
+        return self.processes[node.uid][1]
+
     def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":
             return self._sessions(aggregate, aggregate.input, view, schema)
@@ -199,11 +234,21 @@ class Translator:
         name, role = _role_of_rows(definition)
         return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
 
-    def _sides(self, definition: RowsDefinition) -> tuple[Edge, ...]:
+    def _lookup(self, node: Join, view: View, schema: Schema) -> Transformation:
+        from forkpoint.relational.operators.lookup_join import lookup_spec  # imports asyncio
+
+        definition = RowsDefinition(node, view)
+        assert isinstance(node.right, Scan)
+        table = self.lookup(node.right.table, tuple(str(key) for _, key in node.keys))
+        (_, role), of = _role_of_rows(definition), row_type(schema)
+        inputs, name = self._sides(definition, (LEFT,)), f"{node.kind} lookup join"
+        return Transformation(lookup_spec(definition, table), name, inputs, of, uid=self._uid(role))
+
+    def _sides(self, definition: RowsDefinition, sides: tuple[str, ...] = ()) -> tuple[Edge, ...]:
         """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
         names: tuple[str, ...] = definition.key_names
         edges: list[Edge] = []
-        for ordinal, side in enumerate(definition.sides):
+        for ordinal, side in enumerate(sides or definition.sides):
             keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
             kept = items_of(definition.kept(side))
             items = (*keys, *kept) or (_ROW,)
@@ -238,6 +283,20 @@ def in_several_windows(plan: Plan) -> bool:
     """Whether the rows of an aggregate's input are those of another table, several times each."""
     below = plan.input if isinstance(plan, Select) else plan
     return isinstance(below, Window) and below.windows.per_row > 1
+
+
+def refuse_processing_time(condition: Expression | None, items: tuple[Item, ...]) -> None:
+    """Raise ConfigError for a value of PROCTIME()."""
+
+    def is_read(of: Expression) -> bool:
+        return isinstance(of, Call) and (of.function == PROCTIME or any(map(is_read, of.arguments)))
+
+    read = [item.name for item in items if is_read(item.of)]
+    if read or (condition is not None and is_read(condition)):
+        raise ConfigError(
+            f"{read[0] if read else condition}: PROCTIME() gives another value when an epoch is repeated, so it is for FOR "
+            "SYSTEM_TIME AS OF only; select the other columns by their names"
+        )
 
 
 Selection = tuple[Expression | None, tuple[Item, ...]]

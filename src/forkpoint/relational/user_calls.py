@@ -21,6 +21,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -60,6 +61,8 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             for call in _found([plan.condition], unsure):
                 refuse(call.function, "is not deterministic, so a join cannot compare its results; call it in a subquery")
             return replace(plan, left=isolated(left, unsure, refuse), right=isolated(right, unsure, refuse))
+        case Process(below):
+            return replace(plan, input=isolated(below, unsure, refuse))
         case Apply():  # made by this function, for a view
             return plan
     below = isolated(plan.input, unsure, refuse)

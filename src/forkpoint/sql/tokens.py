@@ -200,6 +200,20 @@ def named_calls(tokens: list[Token], names: Container[str]) -> list[Token]:
     return tokens
 
 
+def arguments_of(tokens: list[Token]) -> list[tuple[str, list[Token]]]:
+    """The arguments of a call, with their names; "" for those without."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if kind == "COMMA" and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [(part[0].text, part[2:]) if len(part) > 2 and part[1].text == "=>" else ("", part) for part in parts]
+
+
 def statements_of(source: Text) -> Iterator[Tokens]:
     """The statements of a script, which semicolons separate."""
     from sqlglot.errors import TokenError

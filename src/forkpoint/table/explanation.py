@@ -11,6 +11,7 @@ from forkpoint.relational.plan import (
     Join,
     Over,
     Plan,
+    Process,
     Scan,
     Select,
     Union,
@@ -63,6 +64,8 @@ def _described(node: Plan) -> str:
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
             on = "" if condition is None else f" ON {condition}"
+            if node.lookup:
+                return f"{kind.capitalize()} lookup join{on}; keeps no rows but those of a cache, until they expire"
             if node.as_of:
                 kept = (
                     "keeps rows until event time has passed them, and of each key's versions those after it and the latest before"
@@ -80,6 +83,9 @@ def _described(node: Plan) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
+        case Process(function=function, partition=partition, uid=uid):
+            by = f" by {', '.join(partition)}, with its own state" if partition else ""
+            return f"Process {function}{by}, uid {uid}"
         case Apply(calls=applied):
             return f"Apply {', '.join(item.name for item in applied)}"
         case Window(time=time, windows=windows, partition=partition):

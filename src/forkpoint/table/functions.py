@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from forkpoint.errors import ConfigError, one_of
+from forkpoint.functions import KeyedProcessFunction, ProcessFunction
 from forkpoint.functions.sql import ScalarFunction, SqlAggregateFunction, TableFunction, UserDefinedFunction
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
 from forkpoint.relational.types import SqlType, array_type, row_of
@@ -20,10 +21,11 @@ from forkpoint.table.nodes import FunctionCall
 _FORMS = ("general", "pandas", "arrow")
 
 
-_MADE_BY: Mapping[Kind, tuple[str, type[UserDefinedFunction]]] = {
+_MADE_BY: Mapping[Kind, tuple[str, type[Any]]] = {
     "scalar": ("udf", ScalarFunction),
     "table": ("udtf", TableFunction),
     "aggregate": ("udaf", SqlAggregateFunction),
+    "process": ("ptf", KeyedProcessFunction),
 }
 """By the kind of a function: what makes it, and its class."""
 
@@ -50,7 +52,7 @@ class _OfColumns(UserDefinedFunction):
 
 @dataclass(frozen=True)
 class PythonFunction:
-    """A function with what SQL needs to know of it: what ``udf()``, ``udtf()`` and ``udaf()`` return."""
+    """A function with what SQL needs to know of it: what ``udf()``, ``udtf()``, ``udaf()`` and ``ptf()`` return."""
 
     kind: Kind
     given: Any
@@ -68,6 +70,8 @@ class PythonFunction:
 
     def bound(self, name: str | None = None) -> UserFunction:
         """The function under a name in SQL, by default its own. Raises ConfigError."""
+        if self.kind == "process":
+            return self._process((name or self.name).lower())
         given = self.input_types
         types = None if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
         inputs = None if types is None else tuple(self._type("input_types", of) for of in types)
@@ -85,6 +89,15 @@ class PythonFunction:
             self.kind,
         )
         return self._aggregate(found) if self.kind == "aggregate" else found
+
+    def _process(self, name: str) -> UserFunction:
+        if self.result_type is None:
+            raise self._error("it has no result type; give result_type, as in 'ROW<total BIGINT>'")
+        of = self._type("result_type", self.result_type)
+        result = of if of.name == "ROW" else row_of(["f0"], [of])
+        cls = self.given if isinstance(self.given, type) else type(self.given)
+        can = frozenset({"partition"} if issubclass(cls, KeyedProcessFunction) else ())
+        return UserFunction(name, self.version, None, (1, None), result, self.given, kind="process", can=can)
 
     def _aggregate(self, found: UserFunction) -> UserFunction:
         body = found.body
@@ -213,6 +226,20 @@ def udaf(
     return _made("aggregate", f, input_types, result_type, accumulator_type, func_type, deterministic, name, version)
 
 
+def ptf(
+    f: ProcessFunction[Any, Any] | KeyedProcessFunction[Any, Any, Any] | type[Any] | None = None,
+    result_type: Any = None,
+    name: str | None = None,
+    version: str = "1",
+) -> Any:
+    """A process function as a process table function of SQL; without ``f`` a decorator.
+
+    It gets the rows of a table as Rows, and emits rows of ``result_type``. A KeyedProcessFunction has state and timers for each
+    value of PARTITION BY. Of a class, each call in SQL makes an instance, with the call's further arguments. Raises ConfigError.
+    """
+    return _made("process", f, None, result_type, None, "general", True, name, version)
+
+
 def _made(
     kind: Kind,
     f: Any,
@@ -229,7 +256,8 @@ def _made(
     own, (what, of) = name or getattr(f, "__name__", None) or type(f).__name__, _MADE_BY[kind]
     if isinstance(f, type) and issubclass(f, UserDefinedFunction):
         raise ConfigError(f"{what} {own!r}: {own} is a class; give an instance, {own}()")
-    if not isinstance(f, of) and (isinstance(f, UserDefinedFunction) or not callable(f)):
+    process = issubclass(f if isinstance(f, type) else type(f), KeyedProcessFunction | ProcessFunction)
+    if not (process if kind == "process" else isinstance(f, of) or (callable(f) and not isinstance(f, UserDefinedFunction))):
         raise ConfigError(f"{what}: {f!r} is neither a function nor a {of.__name__}")
     chosen: Form = one_of(f"{what} {own!r}: func_type", form, _FORMS)
     if not version or not all(sign.isalnum() or sign in "._-" for sign in version):

@@ -14,9 +14,9 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
-from forkpoint.relational.operators.calling import with_functions
+from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import ONE_ROW, Plan, Scan, Select, is_updating, keys_of
+from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_updating, keys_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -28,7 +28,7 @@ from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
-from forkpoint.table.connectors.registry import connector_of, makes, sink_of, source_of, takes
+from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
@@ -51,18 +51,20 @@ class Session:
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._initial = self.env.options, self.name
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set())
+        return replace(self, env=env, inserted=0, _sources={}, _versions={}, _names=set(), _processes={})
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
         self._sources.clear()
         self._names.clear()
+        self._processes.clear()
         self.inserted = 0
 
     # -- statements
@@ -260,8 +262,8 @@ class Session:
         return DataStream(self.env, edges, edges[0].upstream.output_type)
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
-        edges = Translator(self._source, name).translate(plan)
-        return with_functions(edges, self.catalog.functions.by_identity)
+        functions = self.catalog.functions.by_identity
+        return Translator(self._source, name, self._lookup, functions, self._processes).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -301,6 +303,12 @@ class Session:
                 f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, "
                 "and make them the primary key",
             )
+
+    def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
+        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+        if not isinstance(table, CreateTable):
+            raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+        return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""

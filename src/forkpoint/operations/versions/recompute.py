@@ -17,6 +17,7 @@ from forkpoint.operations.roots import StateRoot
 from forkpoint.operations.versions.check import inspect_program
 from forkpoint.operations.versions.replay import DISCARDED
 from forkpoint.operations.versions.trials import Trials, records_read
+from forkpoint.relational.definitions.comparison import missing_functions
 from forkpoint.relational.definitions.queries import SINK, QueryStates, queries_of, replaced_results, table_of
 from forkpoint.savepoint.catalog.listing import find_savepoint
 from forkpoint.savepoint.catalog.names import named_savepoint
@@ -66,6 +67,7 @@ def recompute(
     )
     tables = _tables(check_program(graph, old.metadata), saved)
     replaced = {table: replaced_results(table, saved[table], wanted[table]) for table in tables}
+    _check_functions(graph, old, replaced)
     savepoint_id, directory = root.new_savepoint(old.job, None, label)
     trial = f"{JOB}-{savepoint_id}"
     try:
@@ -123,6 +125,15 @@ def _tables(plan: RestorePlan, saved: Mapping[str, QueryStates]) -> tuple[str, .
     if others := [row for row, table in refused.items() if table is None]:
         raise RestoreRefused(f"this is not the state of an INSERT, so it cannot be computed again:\n{render(others)}")
     return tuple(dict.fromkeys(table for table in refused.values() if table is not None))
+
+
+def _check_functions(graph: JobGraph, old: SavepointReader, replaced: Mapping[str, Mapping[str, str]]) -> None:
+    """Raises RestoreRefused unless the program can compute the old results."""
+    states = {state.uid: state for each in old.states for state in each.infos if state.definition is not None}
+    for results in replaced.values():
+        for uid, before in results.items():
+            if missing := missing_functions(states[before].definition, graph.by_uid[uid].spec.functions):
+                raise RestoreRefused(f"operator {before!r}: {missing}")
 
 
 def _sources(graph: JobGraph, tables: Iterable[str]) -> list[str]:

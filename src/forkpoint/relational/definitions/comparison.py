@@ -32,6 +32,23 @@ def compare(saved: Any, wanted: Any, functions: frozenset[str] = frozenset()) ->
 _REMEDY = "write the changed query's result into another table, or start without state (-s none)"
 
 
+def missing_functions(definition: Any, functions: frozenset[str]) -> str:
+    """Why a program with these functions cannot compute what a query with this definition shows of its state; "" if it can."""
+    node = definition.get("node") or definition["aggregate"]
+    parts = [definition["view"], *(node[name] for name in node.keys() - {"input", "left", "right"})]  # inputs are in the state
+    has = dict(map(parts_of, functions))
+    missing = sorted((name, version) for name, version in set(_called(parts)) if has.get(name) != version)
+    return (
+        ""
+        if not missing
+        else (
+            "the result of the old query was computed by function "
+            + " and ".join(f"{name}, version {v}" for name, v in missing)
+            + f", which the program does not have: register it, even if nothing calls it; or {_REMEDY}"
+        )
+    )
+
+
 def _compared(saved: Any, wanted: Any) -> tuple[str, str]:
     if saved is None or wanted is None:
         return "it belongs to a query on one side only; give the operator or the table another name", ""

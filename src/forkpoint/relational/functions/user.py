@@ -22,16 +22,17 @@ from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Expression
 from forkpoint.relational.types import SqlType, widens
 
-Kind = Literal["scalar", "table", "aggregate"]
+Kind = Literal["scalar", "table", "aggregate", "process"]
 Form = Literal["general", "pandas", "arrow"]
 
 
 @dataclass(frozen=True)
 class UserFunction:
     """A function by the name that queries have for it. ``inputs``: the types of its arguments (None: any). ``arity``: the numbers
-    of arguments that it takes, from and to (None: any). ``result``: of a table function, an ARRAY of ROWs. ``body``: a
-    ScalarFunction, TableFunction or SqlAggregateFunction. ``form``: what it receives and returns. ``accumulator``: the type of an
-    aggregate function's; without one, it is an ARRAY of the arguments. ``can``: which optional methods the body has."""
+    of arguments that it takes, from and to (None: any). ``result``: of a table function, an ARRAY of ROWs; of a process function,
+    a ROW. ``body``: the ScalarFunction, TableFunction, SqlAggregateFunction, or process function or its class. ``form``: what it
+    receives and returns. ``accumulator``: the type of an aggregate function's; without one, it is an ARRAY of the arguments.
+    ``can``: what else the body can do: "retract" and "merge", or "partition"."""
 
     name: str
     version: str

@@ -6,23 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from forkpoint.functions.sql import FunctionContext
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.aggregation import user as aggregation
 from forkpoint.relational.functions.user import UserFunction, calls_in, known
 from forkpoint.relational.functions.user_columns import General, OfColumns, Opened
-from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
-from forkpoint.relational.operators.interval_join import IntervalJoinSpec
-from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.select import SelectSpec
-from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
-from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import Context, Epoch, OperatorInstance, Outputs, StatefulInstance, TaskInfo, user_failure
-from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
-
-_STATEFUL = (GroupAggregateSpec, SessionAggregateSpec, KeyedRowsSpec, IntervalJoinSpec, WindowOverSpec)
+from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState, RunnableSpec
 
 
 def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction]) -> tuple[Edge, ...]:
@@ -30,9 +25,10 @@ def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction
     query may have called. ``functions``: by identity."""
     for each in topological_order([edge.upstream for edge in edges]):
         spec = each.spec
-        if isinstance(spec, (SelectSpec, *_STATEFUL)):
+        stateful = isinstance(spec, KeyedSpec) and isinstance(getattr(spec, "definition", None), msgspec.Struct)
+        if isinstance(spec, SelectSpec) or (stateful and isinstance(spec, KeyedSpec)):
             called = frozenset(calls_in(spec))
-            has = tuple(of for name, of in functions.items() if name in called or isinstance(spec, _STATEFUL))
+            has = tuple(of for name, of in functions.items() if name in called or (stateful and of.kind != "process"))
             each.spec = CallingSpec(spec, has, called) if has else spec
     return edges
 

@@ -168,7 +168,7 @@ class GroupAggregate(GroupOperator):
         result = self._emitted(batch, epoch, [part for part in parts if part[0].num_rows])
         if self._replaced is not None and epoch.restored:
             assert self._type is not None
-            result = self._replaced.precede(result, epoch, self._type)
+            result = self._replaced.with_difference(result, epoch, self._type)
         return Outputs(result)
 
     # -- changes of the view

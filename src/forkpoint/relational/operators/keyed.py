@@ -19,26 +19,26 @@ from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
 
 
-def key_by(columns: Sequence[str], names: Sequence[str], types: Sequence[SqlType]) -> KeyBy:
-    """The key of a stream whose first columns are the key's parts: the part itself, a row of several, or a constant.
+def key_by(columns: Sequence[str], names: Sequence[str], types: Sequence[SqlType], at: Sequence[int] = ()) -> KeyBy:
+    """The key of a stream whose columns are the key's parts: the part itself, a row of several, or a constant.
 
-    ``names``: of the parts, in state.
+    ``names``: of the parts, in state. ``at``: which columns; by default the first.
     """
     parts = [of.stream_type for of in types] or [Types.BYTE()]
     of = parts[0] if len(parts) == 1 else RecordType("row", "Row", tuple(map(Field, names, parts)))
-    return KeyBy(_FirstFields(len(names)), of, tuple(columns), len(names) < 2)
+    return KeyBy(_Fields(tuple(at or range(len(names)))), of, tuple(columns), len(names) < 2)
 
 
 @dataclass(frozen=True)
-class _FirstFields:
-    """Selects the key of a row that begins with it."""
+class _Fields:
+    """Selects the key of a row: some of its fields."""
 
-    count: int
+    at: tuple[int, ...]
 
     def __call__(self, element: Any) -> Any:
-        if self.count == 1:
-            return element[0]
-        return tuple(element)[: self.count] if self.count else 0
+        if len(self.at) == 1:
+            return element[self.at[0]]
+        return tuple(element[each] for each in self.at) if self.at else 0
 
 
 def key_columns(table: pa.RecordBatch, count: int, of: TypeInformation) -> list[pa.Array]:

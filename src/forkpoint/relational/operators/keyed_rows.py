@@ -108,7 +108,7 @@ class KeyedRows(KeyedOperator):
         found = self._run(inputs, epoch)
         if self._replaced is not None and epoch.restored:
             assert self._type is not None
-            found = self._replaced.precede(found, epoch, self._type)
+            found = self._replaced.with_difference(found, epoch, self._type)
         return Outputs(found)
 
     def _run(self, inputs: list[Batch], epoch: Epoch) -> Batch:

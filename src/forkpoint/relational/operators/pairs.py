@@ -95,8 +95,8 @@ def _taken(numbers: Longs, at: Longs) -> Longs:
 def _pairs(left: Rows, right: Rows, new: Sequence[Bools] | None) -> Pairs:
     """All pairs of rows of one key; with ``new``, those with at least one new row."""
     if new is None:
-        return _equal(left.groups, right.groups)
-    return with_new(new, lambda one, other: _equal(left.groups[one], right.groups[other]))
+        return equal(left.groups, right.groups)
+    return with_new(new, lambda one, other: equal(left.groups[one], right.groups[other]))
 
 
 def with_new(new: Sequence[Bools], pairs: Callable[[Longs, Longs], Pairs]) -> Pairs:
@@ -125,7 +125,7 @@ def between(left: Longs, right: Longs, times: tuple[Longs, Longs], lower: int, u
     return _ranges(of_left, order, first, np.maximum(end - first, 0))
 
 
-def _equal(left: Longs, right: Longs) -> Pairs:
+def equal(left: Longs, right: Longs) -> Pairs:
     """The indices of all pairs of equal numbers that are not negative."""
     order = np.argsort(right, kind="stable")
     ordered, of_left = right[order], np.flatnonzero(left >= 0)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.checkpoint.states import EMITTED, StateInfo
-from forkpoint.relational.changes import WEIGHT, consolidated, with_schema, with_weights
+from forkpoint.relational.changes import WEIGHT, consolidated, weights_of, with_schema, with_weights
 from forkpoint.relational.definitions.groups import stored_definition
 from forkpoint.relational.definitions.rows import stored_rows
 from forkpoint.relational.operators.keyed import parts_of_keys
@@ -20,7 +20,7 @@ from forkpoint.runtime.columnar.keys import codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.columnar.segments import run_starts
-from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, spread, stable_order
+from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, stable_order
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key
@@ -53,45 +53,45 @@ class Replaced:
         new = [state for state in known if state.definition is not None and state not in old]
         return Replaced(backend, old, [state for state in new if "values" not in state.definition])
 
-    def precede(self, batch: Batch, epoch: Epoch, of: TypeInformation) -> Batch:
-        """An epoch's output, after the difference between the new query's result at its start and the replaced query's."""
+    def with_difference(self, batch: Batch, epoch: Epoch, of: TypeInformation) -> Batch:
+        """An epoch's output, and the difference between the new query's result at its start and the replaced query's; net, and
+        before the epoch's elements."""
         self.entries = [name for state in self.old for name, _ in stored_entries(self.backend, state.name)]
-        first = self._difference(of)
-        if not first.num_rows:
-            return batch
-        table = first if not batch.size else pa.concat_batches([first, columns_of(batch, of)])
-        position = 2 * epoch.window.before + 1  # before the epoch's elements
-
-        def coordinates() -> Coordinates:
-            size = first.num_rows
-            positions, splits, sequence, _ = batch.coordinates(np.arange(batch.size))
-            return (
-                np.concatenate([np.full(size, position), spread(positions, batch.size)]),
-                np.concatenate([np.zeros(size, np.int64), spread(splits, batch.size)]),
-                np.concatenate([np.arange(size), sequence]),
-                None,
-            )
-
-        return DerivedBatch(table.num_rows, coordinates, table=table, type=of)
-
-    def _difference(self, of: TypeInformation) -> pa.RecordBatch:
-        names = of.arrow_schema.names
         schema = pa.schema([field for field in of.arrow_schema if field.name != WEIGHT])
+        updating = len(schema) < len(of.arrow_schema)
         old, new = _shown(self.backend, self.old), _shown(self.backend, self.new)
-        table = pa.concat_batches([with_schema(part[0], schema) for part in (old, new)])
-        weights = np.concatenate([-old[1], new[1]])
-        if old[0].schema == new[0].schema:  # rows with other columns than before are emitted again
-            table, weights, _ = consolidated(table, weights, np.zeros(len(weights), np.int64))
-        if WEIGHT not in names:  # a result that only gains rows keeps those that the replaced query had
+        after = [new]
+        if batch.size:
+            output = columns_of(batch, of)
+            given = weights_of(output)
+            after.append((output, np.ones(batch.size, np.int64) if given is None else given))
+        table, weights = _net([(with_schema(rows, schema), weights) for rows, weights in after])
+        # Rows with other columns than before are emitted again, whatever their values.
+        removed, both = (with_schema(old[0], schema), -old[1]), old[0].schema == new[0].schema
+        table, weights = (_net if both else _all)([removed, (table, weights)])
+        if not updating:  # a result that only gains rows keeps those that the replaced query had
             weights = np.maximum(weights, 0)
         rows = np.repeat(np.arange(len(weights)), np.abs(weights))
-        found = with_weights(table.take(pa.array(rows)), np.sign(weights[rows]) if WEIGHT in names else None)
-        return pa.RecordBatch.from_arrays(found.columns, schema=of.arrow_schema)
+        if not len(rows):
+            return empty_batch(of)
+        table = with_weights(table.take(pa.array(rows)), np.sign(weights[rows]) if updating else None)
+        table = pa.RecordBatch.from_arrays(table.columns, schema=of.arrow_schema)
+        first = np.full(len(rows), 2 * epoch.window.before + 1)
+        return DerivedBatch(len(rows), lambda: (first, np.zeros_like(first), np.arange(len(rows)), None), table=table, type=of)
 
     def collect(self, log: ChangeLog) -> None:
         """Remove the replaced states, if they have been read."""
         log.delete(self.entries)
         self.entries = ()
+
+
+def _all(parts: Sequence[Shown]) -> Shown:
+    return pa.concat_batches([rows for rows, _ in parts]), np.concatenate([weights for _, weights in parts])
+
+
+def _net(parts: Sequence[Shown]) -> Shown:
+    rows, weights = _all(parts)
+    return consolidated(rows, weights, np.zeros(len(weights), np.int64))[:2]
 
 
 def _shown(backend: KeyedBackend, states: Sequence[StateInfo]) -> Shown:

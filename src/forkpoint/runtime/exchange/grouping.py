@@ -171,7 +171,7 @@ def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -
 def group_by_key(batch: Batch, key: KeyBy) -> Groups:
     """Group an ordered batch; each key's elements stay in order."""
     column = key_column(batch, key)
-    if column is None:
+    if column is None or column.null_count:  # numbers have no null
         assert key.key_type is not None
         return _by_python_key(python_keys(batch, key), key.key_type)
     if pa.types.is_integer(column.type):

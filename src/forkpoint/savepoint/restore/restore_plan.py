@@ -185,6 +185,10 @@ class _Planner:
                     "the query has changed after it was computed again, and the difference to the query before it has not been "
                     "emitted; run the query that was computed again first, or start from the savepoint from which it was made"
                 )
+            from forkpoint.relational.definitions.comparison import missing_functions
+
+            if missing := missing_functions(state.definition, operator.functions):
+                return "refused", missing
             self._map(state, state.named(uid, state.name), Verdict(True))
             return "restored", "the first epoch emits the difference between the query's result and that of the query before it"
         wanted = self.wanted.get((uid, state.name))

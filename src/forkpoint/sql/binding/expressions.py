@@ -14,7 +14,7 @@ from forkpoint.relational.expressions import Call, Expression, Literal, LiteralV
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
-from forkpoint.relational.plan import AggregateCall
+from forkpoint.relational.plan import PROCTIME, AggregateCall
 from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.binding.nested import bind_nested
@@ -57,6 +57,7 @@ _ALIASES = {
 _SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"}
 """Functions that are not called by name."""
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
+COMPUTED, SELECTED = "in a computed column", "here"
 _CHANGING = {
     *("NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP"),
     *("LOCALTIME", "LOCALTIMESTAMP", "PROCTIME", "RAND", "RANDOM", "RAND_INTEGER", "UUID"),
@@ -84,7 +85,7 @@ class Binder:
     scope: Scope
     offset: int
     aggregates: dict[str, AggregateCall] | None = None
-    clause: str = "here"
+    clause: str = SELECTED
     offsets: dict[str, int] = field(default_factory=dict)
     values: Values | None = None
     overs: Overs | None = None
@@ -263,6 +264,8 @@ class Binder:
             return self._user_call(node, user, arguments)
         if name in WINDOW_CALLS:
             raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
+        if name == PROCTIME and not arguments and self.clause in (COMPUTED, SELECTED):
+            return Call(PROCTIME, (), SqlType("TIMESTAMP_LTZ", nullable=False))
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
             raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
         name = _ALIASES.get(name, name)
@@ -295,8 +298,10 @@ class Binder:
         return found if found is not None and found.kind == "aggregate" else None
 
     def _user_call(self, node: Node, function: UserFunction, arguments: list[Node]) -> Expression:
+        name = function.name
+        if function.kind == "process":
+            raise self.error(node, f"{name} is a process function; write it in FROM: {name}(TABLE t PARTITION BY k)")
         if function.kind == "table" and not isinstance(node.parent, exp.Unnest):
-            name = function.name
             raise self.error(node, f"{name} is a table function; write it in FROM: CROSS JOIN LATERAL TABLE({name}(…)) AS x (…)")
         found = self.scope.functions.call(function, list(map(self.bind, arguments)), self.at(node))
         if isinstance(found, str):

@@ -33,6 +33,7 @@ from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.joins import join
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
+from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.set_operations import distinct, in_both, in_first_only, of_numbered
 from forkpoint.sql.binding.subqueries import (
@@ -47,9 +48,10 @@ from forkpoint.sql.binding.subqueries import (
     reads_outer,
     split_outer,
 )
+from forkpoint.sql.binding.table_calls import TableCall, table_calls
 from forkpoint.sql.binding.temporal import is_version
 from forkpoint.sql.binding.unnest import lateral_tables, unnest
-from forkpoint.sql.binding.windows import WindowCall, bind_window, check_sessions, grouped_window, window_calls
+from forkpoint.sql.binding.windows import bind_window, check_sessions, grouped_window
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
 from forkpoint.sql.grammar import refuse_unread_parts
 from forkpoint.sql.statements import Query
@@ -62,13 +64,13 @@ Lookup = Callable[[str], Plan | None]
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
-    tokens, windows = window_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query)
+    tokens, table_functions = table_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query, functions)
     tree = syntax_tree(tokens, query)
-    binder = _QueryBinder(query.source, query.start, lookup, tables, windows, {}, functions)
-    for each in (tree, *(call.data for call in windows.values())):
+    binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions)
+    for each in (tree, *(call.data for call in table_functions.values())):
         refuse_unread_parts(each, binder.error)
     plan = binder.bind(tree)
-    at = next((call.at for call in windows.values() if call.function == "SESSION"), query.start)
+    at = next((call.at for call in table_functions.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
     def refuse(function: str, problem: str) -> NoReturn:
@@ -86,13 +88,13 @@ class _QueryBinder:
         offset: int,
         lookup: Lookup,
         tables: Callable[[], list[str]],
-        windows: Mapping[str, WindowCall],
+        table_functions: Mapping[str, TableCall],
         local: Mapping[str, Plan],
         functions: Functions,
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._windows, self._functions, self._outer = windows, functions, outer
+        self._table_functions, self._functions, self._outer = table_functions, functions, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -106,7 +108,7 @@ class _QueryBinder:
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(
-            self._source, self._offset, self._lookup, self._tables, self._windows, self._local, self._functions, outer
+            self._source, self._offset, self._lookup, self._tables, self._table_functions, self._local, self._functions, outer
         )
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
@@ -283,9 +285,10 @@ class _QueryBinder:
         return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
     def _table(self, name: str, node: Any) -> Plan:
-        window = self._windows.get(name)
-        if window is not None:
-            return bind_window(window, self.bind(window.data), Binder(Scope(self._source, ()), self._offset))
+        call = self._table_functions.get(name)
+        if call is not None:
+            data, binder = self.bind(call.data), Binder(Scope(self._source, (), functions=self._functions), self._offset)
+            return bind_process(call, data, binder) if isinstance(call, ProcessCall) else bind_window(call, data, binder)
         found = self._local.get(name) or self._lookup(name)
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")

@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Column, Expression, Item, items_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
 from forkpoint.relational.functions.times import MONTHS
+from forkpoint.relational.plan import PROCTIME
 from forkpoint.relational.types import Field, Schema
-from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.expressions import COMPUTED, Binder
 from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, Text, did_you_mean
@@ -56,7 +57,7 @@ def bind_reading(
         if isinstance(column, MetadataColumn):
             of: Expression = Column(column.name, column.type)
         else:
-            tree, binder = _parsed(column.of, read, "in a computed column")
+            tree, binder = _parsed(column.of, read, COMPUTED)
             of = binder.bind(tree)
         columns.insert(column.position + nth, Item(column.name, of))
     return Reading(tuple(columns), None if clause is None else _watermark(source, tuple(columns), clause))
@@ -75,6 +76,8 @@ def _watermark(source: Text, columns: tuple[Item, ...], clause: WatermarkClause)
     if clause.column not in found:
         raise source.error(clause.at, f"there is no column {clause.column!r}; {did_you_mean(clause.column, found)}")
     time = found[clause.column]
+    if isinstance(time, Call) and time.function == PROCTIME:
+        raise source.error(clause.at, f"column {clause.column!r} is PROCTIME(), not a time of the rows; it has no watermark")
     if time.type.name not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         raise source.error(
             clause.at,

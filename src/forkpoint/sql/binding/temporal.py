@@ -1,4 +1,7 @@
-"""Binds temporal joins: ``JOIN t FOR SYSTEM_TIME AS OF o.ts`` reads the version of a row that was valid at a time."""
+"""Binds temporal joins: ``JOIN t FOR SYSTEM_TIME AS OF o.ts`` reads the version of a row that was valid at a time.
+
+If that time is PROCTIME(), it is a lookup join.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.canonical import merged
-from forkpoint.relational.event_time import rowtimes, why_not_rowtime
+from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, conjuncts_of, items_of, replace_columns
 from forkpoint.relational.plan import LEFT, RIGHT, AsOf, Join, Over, Plan, Scan, Select, is_updating, unwrapped
 from forkpoint.sql.binding.expressions import Binder
@@ -26,6 +29,8 @@ def temporal(join: Join, version: Any, binder: Binder) -> Join:
     if not (isinstance(time, Column) and time.name.startswith(LEFT)):
         raise binder.error(version.expression, "FOR SYSTEM_TIME AS OF takes the event time of the table before it")
     name = time.name.removeprefix(LEFT)
+    if is_processing_time(join.left, name):
+        return _lookup(join, version, binder)
     if name not in rowtimes(join.left):
         raise binder.error(version.expression, f"column {name!r} is not event time: {why_not_rowtime(join.left, name)}")
     if is_updating(join.left):
@@ -43,6 +48,24 @@ def temporal(join: Join, version: Any, binder: Binder) -> Join:
     if missing:
         raise binder.error(version, f"ON must compare the primary key of the table by =; it lacks {', '.join(missing)}")
     return replace(join, right=plan, as_of=AsOf(Column(name, time.type), of, key))
+
+
+def _lookup(join: Join, version: Any, binder: Binder) -> Join:
+    """The join with the rows that a table has at the time at which a row is processed."""
+    if is_updating(join.left):
+        raise binder.error(
+            version.expression,
+            "a lookup join takes rows that are only added: what it finds for a row that is removed may differ from what it found "
+            "when the row was added",
+        )
+    found = merged(join.right)
+    if not isinstance(found.input if isinstance(found, Select) and found.condition is None else found, Scan):
+        raise binder.error(
+            version, "a lookup join reads a table by a key; for the result of a query, join without FOR SYSTEM_TIME"
+        )
+    if not any(_compared_on_right(each) for each in conjuncts_of(join.condition)):
+        raise binder.error(version, "ON must compare a column of the table by =, by which its rows are looked up")
+    return replace(join, lookup=True)
 
 
 def _compared_on_right(condition: Expression) -> list[Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +18,17 @@ from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_updati
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
 from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, did_you_mean
-from forkpoint.sql.syntax import syntax_tree
-from forkpoint.sql.tokens import CALL
+from forkpoint.sql.tokens import CALL, arguments_of
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
     from forkpoint.sql.binding.expressions import Binder
-    from forkpoint.sql.statements import Query
+    from forkpoint.sql.binding.table_calls import Calls
 
     Node = Any
 
-_PARAMETERS = {
+PARAMETERS = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
@@ -60,113 +59,32 @@ class WindowCall:
     partition: tuple[Token, ...]
 
 
-def window_calls(tokens: Sequence[Token], query: Query) -> tuple[list[Token], dict[str, WindowCall]]:
-    """The tokens with names in place of calls of window table functions, which sqlglot cannot read, and the calls by these
-    names. Raises SqlError."""
-    found: dict[str, WindowCall] = {}
-    return _Calls(query, found).taken_out(list(tokens)), found
+def window_call(calls: Calls, table: Token, function: str, arguments: list[Token]) -> WindowCall:
+    """The call of a window table function. Raises SqlError."""
+    given: dict[str, list[Token]] = {}
+    parameters = PARAMETERS[function]
+    for position, (name, value) in enumerate(arguments_of(arguments)):
+        name = name.upper() or (parameters[position] if position < len(parameters) else "")
+        if name not in parameters or name in given or not value:
+            raise calls.error((value or [table])[0], f"{function} takes {', '.join(parameters)}: {_USES[function]}")
+        given[name] = value
+    missing = [name for name in parameters if name not in given and name != "OFFSET"]
+    if missing:
+        raise calls.error(table, f"{function} needs {', '.join(missing)}: {_USES[function]}")
+    column = descriptor(given["TIMECOL"])
+    if column is None:
+        raise calls.error(given["TIMECOL"][0], f"the event time is given as DESCRIPTOR(column): {_USES[function]}")
+    intervals = {name: calls.parsed(given[name]) for name in parameters[2:] if name in given}
+    data, partition = calls.table(given["DATA"])
+    if partition and function != "SESSION":
+        raise calls.error(partition[0], f"{function} windows are the same for all rows; PARTITION BY is for SESSION")
+    return WindowCall(function, calls.at(table), data, column.text, calls.at(column), intervals, partition)
 
 
-@dataclass(frozen=True)
-class _Calls:
-    query: Query
-    found: dict[str, WindowCall]
-
-    def taken_out(self, tokens: list[Token]) -> list[Token]:
-        kept: list[Token] = []
-        at = 0
-        while at < len(tokens):
-            words = [token.text.upper() for token in tokens[at : at + 4]]
-            if len(words) == 4 and words[:2] == ["TABLE", "("] and words[3] == "(" and words[2] in _PARAMETERS:
-                end = self._closing(tokens, at + 1)
-                kept.append(self._named(tokens[at], words[2], tokens[at + 4 : self._closing(tokens, at + 3)]))
-                at = end
-            else:
-                kept.append(tokens[at])
-            at += 1
-        return kept
-
-    def _named(self, table: Token, function: str, arguments: list[Token]) -> Token:
-        from sqlglot.tokenizer_core import Token, TokenType
-
-        call = self._call(table, function, arguments)
-        name = f"{function} {len(self.found) + 1}"
-        self.found[name] = call
-        return Token(TokenType.IDENTIFIER, name, table.line, table.col, table.start, table.end)
-
-    def _call(self, table: Token, function: str, arguments: list[Token]) -> WindowCall:
-        given: dict[str, list[Token]] = {}
-        parameters = _PARAMETERS[function]
-        for position, argument in enumerate(_separated(arguments)):
-            name, value = (argument[0].text.upper(), argument[2:]) if _is_named(argument) else ("", argument)
-            name = name or (parameters[position] if position < len(parameters) else "")
-            if name not in parameters or name in given or not value:
-                raise self._error((argument or [table])[0], f"{function} takes {', '.join(parameters)}: {_USES[function]}")
-            given[name] = value
-        missing = [name for name in parameters if name not in given and name != "OFFSET"]
-        if missing:
-            raise self._error(table, f"{function} needs {', '.join(missing)}: {_USES[function]}")
-        time = given["TIMECOL"]
-        if len(time) != 4 or [time[0].text.upper(), time[1].text, time[3].text] != ["DESCRIPTOR", "(", ")"]:
-            raise self._error(time[0], f"the event time is given as DESCRIPTOR(column): {_USES[function]}")
-        intervals = {name: self._parsed(given[name]) for name in parameters[2:] if name in given}
-        source, partition = self._partitioned(function, given["DATA"])
-        column = time[2]
-        return WindowCall(function, self._at(table), self._query(source), column.text, self._at(column), intervals, partition)
-
-    def _partitioned(self, function: str, data: list[Token]) -> tuple[list[Token], tuple[Token, ...]]:
-        """The table, and the names of its PARTITION BY."""
-        at = next((at for at, token in enumerate(data) if token.text.upper().startswith("PARTITION")), len(data))
-        if at == len(data) or data[0].text == "(":
-            return data, ()
-        if function != "SESSION":
-            raise self._error(data[at], f"{function} windows are the same for all rows; PARTITION BY is for SESSION")
-        return data[:at], tuple(token for token in data[at + 1 :] if token.text.upper() not in ("BY", "(", ")", ","))
-
-    def _query(self, data: list[Token]) -> Node:
-        """The query of ``TABLE name`` or a subquery."""
-        from sqlglot.tokenizer_core import Token, TokenType
-
-        first = data[0]
-        kinds = {TokenType.SELECT: "SELECT", TokenType.STAR: "*", TokenType.FROM: "FROM"}
-        opening = [Token(kind, word, first.line, first.col, first.start, first.end) for kind, word in kinds.items()]
-        is_table = first.text.upper() == "TABLE" and len(data) > 1 and data[1].text != "("
-        return self._parsed([*opening, *self.taken_out(data[1:] if is_table else data)])
-
-    def _parsed(self, tokens: list[Token]) -> Node:
-        return syntax_tree(tokens, self.query)
-
-    def _closing(self, tokens: list[Token], opening: int) -> int:
-        depth = 0
-        for at in range(opening, len(tokens)):
-            depth += (tokens[at].token_type.name == "L_PAREN") - (tokens[at].token_type.name == "R_PAREN")
-            if not depth:
-                return at
-        raise self._error(tokens[opening], "a parenthesis is not closed")
-
-    def _at(self, token: Token) -> int:
-        return int(self.query.start + token.start)
-
-    def _error(self, token: Token, problem: str) -> SqlError:
-        return self.query.source.error(self._at(token), problem)
-
-
-def _separated(tokens: list[Token]) -> list[list[Token]]:
-    """The arguments of a call."""
-    parts: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if kind == "COMMA" and not depth:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
-
-
-def _is_named(argument: list[Token]) -> bool:
-    return len(argument) > 2 and argument[1].text == "=>"
+def descriptor(tokens: list[Token]) -> Token | None:
+    """The column of ``DESCRIPTOR(column)``; None if that is not what it is."""
+    words = [token.text.upper() for token in tokens]
+    return tokens[2] if len(words) == 4 and (words[0], words[1], words[3]) == ("DESCRIPTOR", "(", ")") else None
 
 
 def bind_window(call: WindowCall, data: Plan, binder: Binder) -> Window:

@@ -16,15 +16,21 @@ _REFUSED = {
     "sink.parallelism": "one task commits an epoch",
 }
 
+LOOKUP_OPTIONS = (
+    *("lookup.cache", "lookup.max-retries", "lookup.partial-cache.cache-missing-key"),
+    *("lookup.partial-cache.expire-after-write", "lookup.partial-cache.expire-after-access", "lookup.partial-cache.max-rows"),
+)
+
 
 def jdbc_sink(options: TableOptions) -> DatabaseSink[Any]:
     options.refuse(_REFUSED)
+    options.ignore(*LOOKUP_OPTIONS)
     table = options.table
     schema, _, name = options.required("table-name").rpartition(".")
-    return DatabaseSink(_url(options), name, key=table.primary_key, schema=schema or None)
+    return DatabaseSink(jdbc_url(options), name, key=table.primary_key, schema=schema or None)
 
 
-def _url(options: TableOptions) -> str:
+def jdbc_url(options: TableOptions) -> str:
     """The URL as SQLAlchemy has it, with user and password."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError

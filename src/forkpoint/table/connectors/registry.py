@@ -14,6 +14,7 @@ from forkpoint.connectors.sinks import DiscardSink
 from forkpoint.contract.sink import Sink
 from forkpoint.contract.source import Source
 from forkpoint.relational.changes import row_type
+from forkpoint.relational.lookups import LookupTable
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable
 from forkpoint.table.connectors.formats import has_changes
@@ -31,7 +32,7 @@ class Connector:
     """``takes``: the changes that its sink can take: "added" rows only, "upserts" (the row of each primary key), or "all".
     ``makes``: those that its source has. Both may depend on options. A source may have Changes as elements; with ``as_changes``,
     so has the sink. ``keyed``: it needs a primary key. ``has_metadata``: of messages, for columns. ``has_partitions``: it takes
-    PARTITIONED BY."""
+    PARTITIONED BY. ``lookup``: finds rows by a key, of these columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
@@ -41,6 +42,7 @@ class Connector:
     keyed: bool = False
     has_metadata: bool = False
     has_partitions: bool = False
+    lookup: Callable[[TableOptions, tuple[str, ...]], LookupTable] | None = None
 
 
 def _kafka_source(options: TableOptions) -> Source[Any]:
@@ -71,6 +73,12 @@ def _jdbc_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.jdbc import jdbc_sink
 
     return jdbc_sink(options)
+
+
+def _jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
+    from forkpoint.table.connectors.lookups import jdbc_lookup
+
+    return jdbc_lookup(options, key)
 
 
 def _datagen_source(options: TableOptions) -> Source[Any]:
@@ -117,7 +125,7 @@ CONNECTORS: Mapping[str, Connector] = {
     "kafka": Connector(_kafka_source, _kafka_sink, _by_format, _by_format, has_metadata=True),
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
-    "jdbc": Connector(None, _jdbc_sink, "upserts", as_changes=True),
+    "jdbc": Connector(None, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
     "filesystem": Connector(_file_source, _file_sink, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
@@ -159,13 +167,26 @@ def source_of(table: CreateTable) -> Source[Any]:
     options = TableOptions(table)
     if connector.source is None:
         name = table.options["connector"]
-        raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}")
+        joined = ", except in a lookup join: JOIN … FOR SYSTEM_TIME AS OF o.proc_time" if connector.lookup else ""
+        raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}{joined}")
     if not connector.has_metadata:
         options.check_metadata({})
     _check(connector, options)
     source = connector.source(options)
     options.finish()
     return source
+
+
+def lookup_of(table: CreateTable, key: tuple[str, ...]) -> LookupTable:
+    """``key``: the columns by which its rows are looked up."""
+    connector, options = connector_of(table), TableOptions(table)
+    if connector.lookup is None:
+        name, known = table.options["connector"], [name for name, each in CONNECTORS.items() if each.lookup]
+        problem = f"connector {name!r} finds no rows by a key; a lookup join needs {' or '.join(map(repr, known))}"
+        raise options.error("connector", f"{problem}. Join without FOR SYSTEM_TIME, or with that of an event time")
+    found = connector.lookup(options, key)
+    options.finish()
+    return found
 
 
 def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:

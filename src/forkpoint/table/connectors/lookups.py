@@ -1,0 +1,51 @@
+"""Tables of databases in lookup joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.lookups import LookupTable
+from forkpoint.table.connectors.jdbc import jdbc_url
+from forkpoint.table.connectors.options import TableOptions
+
+_FOR_EVER_MS = 2**53
+_EXPIRY = "lookup.partial-cache.expire-after-write"
+_REFUSED = {
+    "lookup.partial-cache.max-rows": "the cache is state, of all keys until they expire",
+    "lookup.partial-cache.expire-after-access": f"entries expire '{_EXPIRY}'",
+}
+
+
+def jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
+    options.refuse(_REFUSED)
+    table, columns = options.table, [field.name for field in options.table.schema]
+    expiry, caches = options.get(_EXPIRY), options.choice("lookup.cache", ("NONE", "PARTIAL"), "NONE") == "PARTIAL"
+    if not caches and expiry is not None:
+        raise options.error(_EXPIRY, f"option '{_EXPIRY}' is for a cache; add 'lookup.cache' = 'PARTIAL'")
+    ttl_ms = parse_duration_ms(_EXPIRY, expiry) if expiry is not None else _FOR_EVER_MS
+    misses = options.choice("lookup.partial-cache.cache-missing-key", ("true", "false"), "true") == "true"
+    function = TableLookup(
+        jdbc_url(options),
+        table=options.required("table-name"),
+        key=key[0] if len(key) == 1 else key,
+        columns=columns,
+        result_type=row_type(table.schema),
+        many=True,
+    )
+    retries = options.number("lookup.max-retries", 3) or 0
+    options.ignore("sink.buffer-flush.max-rows", "sink.buffer-flush.interval", "sink.max-retries", "sink.parallelism")
+    return LookupTable(function, table.schema, ttl_ms if caches else None, caches and misses, retries)
+
+
+class TableLookup(SqlLookup[Any]):
+    """Takes keys of several columns as rows."""
+
+    def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
+        if self._single:
+            return super().lookup(keys)
+        by_key = super().lookup([tuple(key) for key in keys])
+        return {key: by_key[parts] for key in keys if (parts := tuple(key)) in by_key}
