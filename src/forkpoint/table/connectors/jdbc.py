@@ -16,6 +16,10 @@ _REFUSED = {
     "sink.parallelism": "one task commits an epoch",
 }
 
+SCAN_OPTIONS = (
+    *("scan.partition.column", "scan.partition.num", "scan.partition.lower-bound", "scan.partition.upper-bound"),
+    "scan.fetch-size",
+)
 LOOKUP_OPTIONS = (
     *("lookup.cache", "lookup.max-retries", "lookup.partial-cache.cache-missing-key"),
     *("lookup.partial-cache.expire-after-write", "lookup.partial-cache.expire-after-access", "lookup.partial-cache.max-rows"),
@@ -24,7 +28,7 @@ LOOKUP_OPTIONS = (
 
 def jdbc_sink(options: TableOptions) -> DatabaseSink[Any]:
     options.refuse(_REFUSED)
-    options.ignore(*LOOKUP_OPTIONS)
+    options.ignore(*LOOKUP_OPTIONS, *SCAN_OPTIONS)
     table = options.table
     schema, _, name = options.required("table-name").rpartition(".")
     return DatabaseSink(jdbc_url(options), name, key=table.primary_key, schema=schema or None)

@@ -69,6 +69,12 @@ def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
     return upsert_kafka_sink(options)
 
 
+def _jdbc_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.jdbc_source import jdbc_source
+
+    return jdbc_source(options)
+
+
 def _jdbc_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.jdbc import jdbc_sink
 
@@ -125,7 +131,7 @@ CONNECTORS: Mapping[str, Connector] = {
     "kafka": Connector(_kafka_source, _kafka_sink, _by_format, _by_format, has_metadata=True),
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
-    "jdbc": Connector(None, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
+    "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
     "filesystem": Connector(_file_source, _file_sink, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
