@@ -183,6 +183,7 @@ class Session:
             self.name = value
         elif key == DUPLICATES:
             self.duplicates = parse_boolean(key, value)
+            self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         else:

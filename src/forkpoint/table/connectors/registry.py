@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from forkpoint.api.configuration import parse_duration_ms
-from forkpoint.connectors.files.sink import FileSink
-from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.sinks import DiscardSink
 from forkpoint.contract.sink import Sink
 from forkpoint.contract.source import Source
-from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.connectors.files import file_sink, file_source
 from forkpoint.table.connectors.formats import has_changes
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.printing import ChangelogPrintSink
@@ -93,36 +90,6 @@ def _datagen_source(options: TableOptions) -> Source[Any]:
     return datagen_source(options)
 
 
-def _file_source(options: TableOptions) -> Source[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
-    interval = options.get("source.monitor-interval")
-    if interval is not None:
-        parse_duration_ms("source.monitor-interval", interval)
-    bounded = interval is None
-    match _file_format(options):
-        case "csv":
-            return FileSource.csv(path, type, bounded=bounded)
-        case "parquet":
-            return FileSource.parquet(path, type, bounded=bounded)
-    return FileSource.json(path, type, bounded=bounded)
-
-
-def _file_sink(options: TableOptions) -> Sink[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
-    bucket, prefix = options.table.partitions or None, f"part{options.nth}"
-    match _file_format(options):
-        case "csv":
-            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
-        case "parquet":
-            return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
-    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
-
-
-def _file_format(options: TableOptions) -> str:
-    options.required("format")
-    return options.choice("format", ("json", "csv", "parquet"), "json")
-
-
 def _by_format(options: TableOptions) -> str:
     return "all" if has_changes(options) else "added"
 
@@ -132,7 +99,7 @@ CONNECTORS: Mapping[str, Connector] = {
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
-    "filesystem": Connector(_file_source, _file_sink, has_partitions=True),
+    "filesystem": Connector(file_source, file_sink, makes=_by_format, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
 }
