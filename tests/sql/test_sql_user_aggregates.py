@@ -172,7 +172,6 @@ def test_aggregate_functions_of_windows(epoch_rows: int) -> None:
         ("SELECT mean() FROM orders", 7, "mean takes an argument"),
         ("SELECT k FROM orders WHERE mean(v) > 1", 27, "an aggregate (mean@1) is not allowed in WHERE"),
         ("SELECT most(k) FROM orders", 7, "most takes BIGINT as argument 1, not STRING; CAST it"),
-        ("SELECT last(k), COUNT(*) FROM (SELECT k, PROCTIME() FROM orders) AS t", 41, "PROCTIME gives another value"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_shown_where_it_is(query: str, mark: int, message: str) -> None:
