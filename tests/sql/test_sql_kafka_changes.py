@@ -25,8 +25,8 @@ CREATE TABLE cities (city STRING, n BIGINT, oldest BIGINT, PRIMARY KEY (city) NO
 WITH ('connector' = 'upsert-kafka', 'topic' = '{cities}', 'properties.bootstrap.servers' = '{servers}',
       'key.format' = 'json', 'value.format' = 'json');
 CREATE TABLE adults (id BIGINT, city STRING, PRIMARY KEY (id) NOT ENFORCED)
-WITH ('connector' = 'kafka', 'topic' = '{adults}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'debezium-json',
-      'scan.bounded.mode' = 'latest-offset');
+WITH ('connector' = 'kafka', 'topic' = '{adults}', 'properties.bootstrap.servers' = '{servers}', 'value.format' = 'debezium-json',
+      'key.format' = 'json', 'key.fields' = 'id', 'scan.bounded.mode' = 'latest-offset');
 """
 INSERTS = """
 INSERT INTO cities SELECT city, COUNT(*), MAX(age)
@@ -81,7 +81,7 @@ def job(tmp_path: Path) -> Any:
 
 def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob) -> None:
     names = {name: kafka.create_topic(partitions=2) for name in ("users", "guests", "cities")}
-    names |= {"adults": kafka.create_topic(), "servers": kafka.bootstrap_servers}
+    names |= {"adults": kafka.create_topic(partitions=2), "servers": kafka.bootstrap_servers}
     people = People(kafka, names)
     job.write_file(DDL.format(**names) + INSERTS)
     job.start()
@@ -103,6 +103,8 @@ def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob)
     found: Counter[Any] = Counter()
     for row in tables.execute_sql("SELECT city, COUNT(*) FROM adults GROUP BY city").collect():
         found[tuple(row)] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+    keys = {json.loads(record.key or b"")["id"] for record in kafka.read(names["adults"])}
+    assert keys >= {id for id, row in people.users.items() if row["age"] > 17}
     assert +found == Counter(Counter(row["city"] for row in people.users.values() if row["age"] > 17).items())
 
 

@@ -23,6 +23,7 @@ from forkpoint.functions import MIN_WATERMARK
 from forkpoint.relational.changes import WEIGHT, Longs, row_type, weights_of, without_weights
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, MetadataColumn
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, serialization
@@ -71,6 +72,8 @@ def _source(
 
 
 def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
+    options.ignore("key.format", "key.fields")
+    options.choice("value.fields-include", ("ALL",), "ALL")
     return KafkaRecordDeserializationSchema.value_only(deserialization(options, options.table.schema))
 
 
@@ -118,7 +121,37 @@ def _start(options: TableOptions) -> KafkaOffsetsInitializer:
 def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
     schema = serialization(options, options.table.schema)
     serializer = KafkaRecordSerializationSchema.builder().set_topic(options.required("topic"))
-    return _sink(options, serializer.set_value_serialization_schema(schema).build())
+    serializer.set_value_serialization_schema(schema)
+    options.choice("value.fields-include", ("ALL",), "ALL")
+    if options.get("key.format") is not None:
+        serializer.set_key_serialization_schema(_key_schema(options))
+    return _sink(options, serializer.build())
+
+
+def _key_schema(options: TableOptions) -> SerializationSchema[Any]:
+    """The key of records, of the columns ``key.fields``: records with one key are in one partition, in order."""
+    fields = {field.name: field for field in options.table.schema}
+    names = tuple(name.strip() for name in options.required("key.fields").split(";"))
+    for name in names:
+        if name not in fields:
+            raise options.error("key.fields", f"there is no column {name!r}; {did_you_mean(name, fields)}")
+    key = tuple(fields[name] for name in names)
+    return ColumnsSchema(row_type(key), serialization(options, key, "key.format"))
+
+
+@dataclass(frozen=True)
+class ColumnsSchema(SerializationSchema[Row]):
+    """Messages of some of the columns of rows."""
+
+    columns: RecordType
+    format: SerializationSchema[Any]
+
+    def serialize(self, element: Row) -> bytes:
+        raise AssertionError("rows are serialized as columns")
+
+    def serialize_batch(self, batch: SinkBatch[Row]) -> pa.BinaryArray:
+        table = columns_of(batch, batch.type).select(list(self.columns.names))
+        return self.format.serialize_batch(_typed(table, self.columns))
 
 
 def upsert_kafka_sink(options: TableOptions) -> KafkaSink[Any]:
