@@ -126,6 +126,30 @@ CANAL = {
 CANAL_AT = datetime(2020, 5, 13, 12, 39, 20, tzinfo=UTC)
 
 
+def test_debezium_without_a_schema_is_read_as_columns() -> None:
+    schema = DebeziumJsonDeserializationSchema(Product)
+    row, more = {"id": 1, "name": "ä", "weight": None}, {"id": 2**62, "name": "", "weight": 0.1, "ignored": [{}]}
+    source = {"db": "inventory", "table": "products", "ts_ms": -1, "lsn": 5}
+    events = [
+        {"op": "c", "before": None, "after": row, "source": source, "ts_ms": 1},
+        {"op": "u", "before": row, "after": more, "source": {**source, "ts_ms": None}},
+        {"op": "u", "after": row},
+        {"op": "d", "before": more, "source": None},
+    ]
+    texts = messages(*(json.dumps(event).encode() for event in events))
+    assert schema._columns(texts) is not None
+    (one_by_one,) = super(DebeziumJsonDeserializationSchema, schema).read(texts)
+    (columns,) = schema.read(texts)
+    assert columns.elements.equals(one_by_one.elements)
+    for event in (
+        {"op": "c", "after": {"id": "x"}},
+        {"op": "t"},
+        {"op": "d", "after": row},
+        {"payload": events[0], "schema": {}},
+    ):
+        assert schema._columns(messages(*texts.to_pylist(), json.dumps(event).encode())) is None
+
+
 def test_maxwell() -> None:
     event = {"database": "inventory", "table": "products", "ts": 1596684904, "type": "insert"}
     row, old = {"id": 1, "name": "a", "weight": 2.5}, {"weight": 2.0}

@@ -1,7 +1,7 @@
 """What SQL jobs have saved is read forever: by the same query, which says nothing again, and by a changed one.
 
 The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
-SQL, ``sql-2`` (a join, OVER and windows) by the first one with those.
+SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN, ROWS = (Path(__file__).parent / name for name in ("sql-1", "sql-2"))
+GOLDEN, ROWS, CHANGES = (Path(__file__).parent / name for name in ("sql-1", "sql-2", "sql-3"))
 ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
@@ -84,3 +84,16 @@ def test_a_join_over_and_windows_go_on(changed: bool, tmp_path: Path) -> None:
         assert found == {**pairs, **unpaired, **best, "[b, 1, 7.00]": 1, "[null, 1, 3.00]": 1}
     else:  # of a, the second best was added first; an inner join only gains rows
         assert found == {**pairs, "[a, 9.00, [z]]": 1, "[b, 1]": 1, "[null, 1]": 1}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_table_with_changes_goes_on(changed: bool, tmp_path: Path) -> None:
+    query = (CHANGES / "query.sql").read_text()
+    if changed:  # other columns that the query does not read, and another order
+        query = query.replace("name STRING, id INT, city STRING", "city STRING, country STRING, id INT")
+    moved = '{"before": null, "after": {"id": 1, "city": "Bonn", "age": 20}, "op": "c"}'  # again: it has no row before it
+    same = '{"before": null, "after": {"id": 2, "name": "bob", "city": "Bonn", "age": 31}, "op": "r"}'
+    gone = '{"before": {"id": 3, "city": null, "age": null}, "after": null, "op": "d"}'
+    more = "\n".join([moved, same, gone, gone, gone.replace("3", "9"), ""])
+    found = net_changes(tmp_path, query, saved=CHANGES, more=more, last=r"\+I\[Bonn, 2")
+    assert found == {"[Rome, 1, 40]": -1, "[Bonn, 1, 31]": -1, "[null, 1, null]": -1, "[Bonn, 2, 31]": 1}

@@ -104,10 +104,17 @@ def test_the_result_is_that_of_the_rows_that_remain(
         assert +found == Counter(map(tuple, duckdb.sql(query).fetchall())), makes
 
 
+def test_a_table_that_gets_changes_is_another_one(tmp_path: Path) -> None:
+    query = "SELECT k, COUNT(*) FROM t GROUP BY k"
+    run(query, "all", [(1, "a", 2, 1), EOF], tmp_path, 1)
+    with pytest.raises(fp.RestoreRefused, match="its rows came from t with changes and would come from t;"):
+        run(query, "added", [(1, "a", 2, 1), EOF], tmp_path, 1)
+
+
 @pytest.mark.parametrize(
     ("query", "where"),
     [
-        ("SELECT k, COUNT(*) FROM t GROUP BY k", "operator 'result-group-by-k': a row of group 'a' of t is removed"),
+        ("SELECT k, COUNT(*) FROM t GROUP BY k", "operator 'result-group-by-k': a row of group 'a' of t with changes is removed"),
         ("SELECT a.id FROM t AS a JOIN t AS b USING (k)", "operator 'result-join-t': left {'id': 1} is removed"),
     ],
 )

@@ -95,6 +95,12 @@ def test_rows_are_written_to_a_database(tmp_path: Path, monkeypatch: pytest.Monk
     assert database.execute("SELECT * FROM log ORDER BY v").fetchall() == rows[:10]
     assert database.execute("SELECT * FROM totals").fetchall() == [("key 1", 8, sum(range(1, 40, 5)))]
 
+    parts = "'scan.partition.column' = 'v', 'scan.partition.num' = '3', 'scan.partition.lower-bound' = '1'"
+    parts += ", 'scan.partition.upper-bound' = '8', 'scan.fetch-size' = '2'"
+    t_env.execute_sql(f"CREATE TABLE scanned (v BIGINT, k STRING) WITH ({options} = 'log', {parts})")
+    found = t_env.execute_sql("SELECT s.v, l.k FROM scanned AS s JOIN log AS l ON l.v = s.v").collect()
+    assert sorted(map(tuple, found)) == [(v, k) for k, v in rows[1:9]]
+
 
 def test_secrets_of_the_environment_stand_in_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})

@@ -358,7 +358,11 @@ def test_the_line_of_a_long_file_is_named() -> None:
         ("'connector' = 'datagen', 'fields.j.length' = '1'", "connector 'datagen' has no option 'fields.j.length'"),
         ("'connector' = 'datagen', 'fields.k.null-rate' = 'x'", "option 'fields.k.null-rate' is no number"),
         ("'connector' = 'kafka', 'sink.delivery-guarantee' = 'x'", "needs the option 'properties.bootstrap.servers'"),
-        ("'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't'", "connector 'jdbc' writes tables; it cannot read"),
+        ("'connector' = 'print'", "connector 'print' writes tables; it cannot read"),
+        (
+            "'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't', 'scan.partition.num' = '2'",
+            "a scan in parts needs all of scan.partition.column, scan.partition.num",
+        ),
     ],
 )
 def test_options_are_checked(options: str, message: str) -> None:

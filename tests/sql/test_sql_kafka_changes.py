@@ -25,8 +25,8 @@ CREATE TABLE cities (city STRING, n BIGINT, oldest BIGINT, PRIMARY KEY (city) NO
 WITH ('connector' = 'upsert-kafka', 'topic' = '{cities}', 'properties.bootstrap.servers' = '{servers}',
       'key.format' = 'json', 'value.format' = 'json');
 CREATE TABLE adults (id BIGINT, city STRING, PRIMARY KEY (id) NOT ENFORCED)
-WITH ('connector' = 'kafka', 'topic' = '{adults}', 'properties.bootstrap.servers' = '{servers}', 'format' = 'debezium-json',
-      'scan.bounded.mode' = 'latest-offset');
+WITH ('connector' = 'kafka', 'topic' = '{adults}', 'properties.bootstrap.servers' = '{servers}', 'value.format' = 'debezium-json',
+      'key.format' = 'json', 'key.fields' = 'id', 'scan.bounded.mode' = 'latest-offset');
 """
 INSERTS = """
 INSERT INTO cities SELECT city, COUNT(*), MAX(age)
@@ -81,7 +81,7 @@ def job(tmp_path: Path) -> Any:
 
 def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob) -> None:
     names = {name: kafka.create_topic(partitions=2) for name in ("users", "guests", "cities")}
-    names |= {"adults": kafka.create_topic(), "servers": kafka.bootstrap_servers}
+    names |= {"adults": kafka.create_topic(partitions=2), "servers": kafka.bootstrap_servers}
     people = People(kafka, names)
     job.write_file(DDL.format(**names) + INSERTS)
     job.start()
@@ -103,4 +103,39 @@ def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob)
     found: Counter[Any] = Counter()
     for row in tables.execute_sql("SELECT city, COUNT(*) FROM adults GROUP BY city").collect():
         found[tuple(row)] += 1 if row.get_row_kind() is fp.RowKind.INSERT else -1
+    keys = {json.loads(record.key or b"")["id"] for record in kafka.read(names["adults"])}
+    assert keys >= {id for id, row in people.users.items() if row["age"] > 17}
     assert +found == Counter(Counter(row["city"] for row in people.users.values() if row["age"] > 17).items())
+
+
+def test_versions_of_a_topic_of_upserts_by_the_time_of_its_records(kafka: Kafka) -> None:
+    rates, orders = kafka.create_topic(), kafka.create_topic()
+    hour = 1_700_000_000_000
+    versions = [
+        (b"EUR", b"1.1", 0),
+        (b"USD", b"1", 0),
+        (b"EUR", b"1.2", 9),
+        (b"USD", None, 9),
+        (b"GBP", b"0.9", 9),
+        (b"YEN", b"?", 9),
+    ]
+    values = [None if rate is None else b'{"rate": %s}' % rate for _, rate, _ in versions]
+    records = zip(versions, values, strict=True)
+    kafka.produce(rates, [Message(value, b'{"c": "%s"}' % c, timestamp_ms=hour + at) for (c, _, at), value in records])
+    placed = [("EUR", 5), ("USD", 5), ("EUR", 15), ("USD", 15)]
+    kafka.produce(orders, [Message(json.dumps({"c": c, "n": at}).encode(), timestamp_ms=hour + at) for c, at in placed])
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    tables = fp.StreamTableEnvironment.create(env)
+    times = "ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL, WATERMARK FOR ts AS ts"
+    options = f"'properties.bootstrap.servers' = '{kafka.bootstrap_servers}', 'scan.bounded.mode' = 'latest-offset'"
+    of_orders = f"'connector' = 'kafka', 'topic' = '{orders}', 'format' = 'json', {options}"
+    tables.execute_sql(f"CREATE TABLE orders (c STRING, n INT, {times}) WITH ({of_orders})")
+    tables.execute_sql(
+        f"""CREATE TABLE rates (c STRING, rate DOUBLE, {times}, PRIMARY KEY (c) NOT ENFORCED) WITH (
+            'connector' = 'upsert-kafka', 'topic' = '{rates}', 'key.format' = 'json', 'value.format' = 'json',
+            'value.fields-include' = 'EXCEPT_KEY', 'json.ignore-parse-errors' = 'true', {options})"""
+    )
+    query = "SELECT o.c, o.n, r.rate FROM orders AS o LEFT JOIN rates FOR SYSTEM_TIME AS OF o.ts AS r ON o.c = r.c"
+    found = sorted(map(tuple, tables.execute_sql(query).collect()))
+    assert found == [("EUR", 5, 1.1), ("EUR", 15, 1.2), ("USD", 5, 1.0), ("USD", 15, None)]
+    assert sorted(map(tuple, tables.execute_sql("SELECT c, rate FROM rates").collect())) == [("EUR", 1.2), ("GBP", 0.9)]

@@ -97,6 +97,12 @@ def changed_rows(kinds: Longs, before: pa.StructArray, after: pa.StructArray) ->
     return with_weights(columns, rows % 2 * 2 - 1), rows // 2
 
 
+def structs(rows: pa.RecordBatch, of: pa.StructType, present: npt.NDArray[np.bool_]) -> pa.StructArray:
+    """Rows as values of one column, NULL where they are not present."""
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, of, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(of), mask=pa.array(~present))
+
+
 def never_added(uid: str, row: str, tables: str = "") -> JobFailed:
     """The error for the removal of a row that is not there."""
     of = f" of {tables}" if tables else ""

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from forkpoint.api.streams.streams import DataStream
-from forkpoint.connectors.formats.changes import changed_row
+from forkpoint.connectors.formats.changes import change_type, changed_row
+from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError
-from forkpoint.functions import MapFunction
+from forkpoint.functions import MapFunction, WatermarkStrategy
+from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import WEIGHT, row_type
-from forkpoint.relational.operators.changed_rows import ChangedRowsSpec
+from forkpoint.relational.operators.changed_rows import ChangedRowsSpec, ChangesSpec
 from forkpoint.relational.types import Field
+from forkpoint.relational.types import Schema as Columns
 from forkpoint.table.catalog import StreamTable
 from forkpoint.table.data_types import sql_type_of
 from forkpoint.table.schema import Physical, Schema, reading_of
@@ -42,6 +45,21 @@ class ChangelogMode:
     def all() -> ChangelogMode:
         """Added and removed rows, and updates with the rows before and after them."""
         return ChangelogMode("all")
+
+
+def read_by(source: Source[Any], name: str, schema: Columns, makes: str) -> tuple[Edge, ...]:
+    """The rows of a source of a table, with weights unless they are only added."""
+    type, of = source.output_type(), row_type(schema, updating=makes != "added")
+    spec = SourceSpec(source, WatermarkStrategy.no_watermarks())
+    if changed_row(type) is None:
+        return (Edge(Transformation(spec, f"table {name}", (), of, uid=name)),)
+    changes = Transformation(spec, f"table {name}", (), type, uid=name)
+    return (Edge(Transformation(ChangedRowsSpec(makes == "upserts"), "changed rows", (Edge(changes),), of)),)
+
+
+def as_changes(rows: tuple[Edge, ...], schema: Columns) -> tuple[Edge, ...]:
+    """Rows with weights as Changes, for a sink that takes them."""
+    return (Edge(Transformation(ChangesSpec(), "changes", rows, change_type(row_type(schema)))),)
 
 
 def changelog_table(name: str, stream: DataStream[Any], schema: Schema | None, mode: ChangelogMode | None) -> StreamTable:

@@ -11,10 +11,8 @@ from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
-from forkpoint.functions import WatermarkStrategy
-from forkpoint.graph.specs import SinkSpec, SourceSpec
+from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.changes import row_type
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
@@ -28,6 +26,7 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
+from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
@@ -190,6 +189,7 @@ class Session:
             self.name = value
         elif key == DUPLICATES:
             self.duplicates = parse_boolean(key, value)
+            self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         else:
@@ -294,6 +294,8 @@ class Session:
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)
+            if connector_of(table).as_changes:
+                end = as_changes(end, table.schema)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted.append(name)
 
@@ -327,9 +329,7 @@ class Session:
             if isinstance(table, StreamTable):
                 edges = table.edges
             else:
-                spec = SourceSpec(source_of(table), WatermarkStrategy.no_watermarks())
-                of = row_type(table.read_schema, updating=changes != "added")
-                edges = (Edge(Transformation(spec, f"table {name}", (), of, uid=name)),)
+                edges = read_by(source_of(table), name, table.read_schema, changes)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
@@ -350,7 +350,7 @@ class Session:
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:
     if table.primary_key:
         return table.primary_key
-    problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, because '{DUPLICATES}' is set"
+    problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, by which its latest rows are kept"
     raise ConfigError(problem) if isinstance(table, StreamTable) else TableOptions(table).error("", problem)
 
 

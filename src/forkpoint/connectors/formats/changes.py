@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part
 from forkpoint.connectors.formats.debezium import (
@@ -25,11 +26,11 @@ from forkpoint.connectors.formats.debezium import (
     TimePrecisionMode,
     row_decoder,
 )
-from forkpoint.connectors.formats.json import JsonText
+from forkpoint.connectors.formats.json import JsonText, joined
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable, shorten
 from forkpoint.contract.format import BadMessage
 from forkpoint.types import Field, RowKind, TypeInformation, TypeLike, Types, type_of
-from forkpoint.types.kinds.containers import OptionalType, optional
+from forkpoint.types.kinds.containers import OptionalType, optional, present
 from forkpoint.types.kinds.records import RecordType, classless
 from forkpoint.types.variables import T
 
@@ -137,6 +138,7 @@ class _ChangeDeserializationSchema(Declared, BatchDeserializationSchema[Any], Ge
 
 
 _DEBEZIUM = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
+_PLAIN = ("boolean", "byte", "short", "int", "long", "float", "double", "string")
 _MAX_SCHEMAS = 100  # in the cache; a topic has few
 
 
@@ -177,6 +179,40 @@ class DebeziumJsonDeserializationSchema(_ChangeDeserializationSchema[T], Generic
     @cached_property
     def _messages(self) -> JsonText:
         return JsonText(self._type, _Message)
+
+    @cached_property
+    def _envelopes(self) -> JsonText | None:
+        """Reads columns, if the encoding of the row's values does not depend on the connector."""
+        row = self._type.children[_Change._fields.index("after")].children[0]
+        if any(present(of).kind not in _PLAIN for of in row.children):
+            return None
+        text = optional(Types.STRING())
+        source = RecordType("row", "Row", (Field("db", text), Field("table", text), Field("ts_ms", optional(Types.LONG()))))
+        fields = {"before": optional(row), "after": optional(row), "op": text, "source": optional(source)}
+        return JsonText(RecordType("row", "Row", tuple(Field(*each) for each in fields.items())), nested=True)
+
+    def read(self, messages: pa.BinaryArray) -> Iterator[Part]:
+        columns = self._columns(messages)
+        if columns is None:
+            yield from super().read(messages)
+        else:
+            yield Part.whole(columns, 0)
+
+    def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
+        """Messages without a schema as columns; None if they have to be read one by one."""
+        data = None if self._envelopes is None else joined(messages)
+        table = None if data is None or self._envelopes is None else self._envelopes.columns(data, len(messages))
+        if table is None:
+            return None
+        before, after, ops, source = table.columns
+        kinds = pc.index_in(ops, pa.array(list(_DEBEZIUM)))
+        needed = pc.if_else(pc.equal(ops, "d"), before.is_valid(), after.is_valid())
+        if kinds.null_count or not pc.all(needed).as_py():
+            return None
+        database, of, ms = source.flatten()
+        times = ms.cast(pa.timestamp("ms", "UTC")).cast(self._type.arrow_schema.field("time").type)
+        kinds = pa.array([kind.value for kind in _DEBEZIUM.values()], pa.int64()).take(kinds)
+        return pa.RecordBatch.from_arrays([kinds, before, after, database, of, times], schema=self._type.arrow_schema)
 
     @cached_property
     def _decoders(self) -> dict[bytes, Decode]:

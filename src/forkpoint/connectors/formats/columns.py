@@ -27,18 +27,27 @@ _YEAR_ONE = -62_135_596_800_000_000  # µs: Arrow has a year 0, Python does not
 Named = Callable[[Field], str]
 
 
-def text_schema(type: TypeInformation | None, named: Named = attrgetter("name")) -> pa.Schema | None:
-    """The schema with which Arrow's parsers read a record type; None if they cannot read all columns."""
-    if type is None or not type.fields or not all(_inner(f.type).kind in _PLAIN | _TEMPORAL.keys() for f in type.fields):
-        return None
-    return pa.schema([(named(f), _read_as(_inner(f.type))) for f in type.fields])
+def text_schema(type: TypeInformation | None, named: Named = attrgetter("name"), *, nested: bool = False) -> pa.Schema | None:
+    """The schema with which Arrow's parsers read a record type; None if they cannot read all columns. ``nested``: a column may
+    have records."""
+    fields = []
+    for field in () if type is None else type.fields or ():
+        inner = _inner(field.type)
+        of: pa.DataType | None = _read_as(inner) if inner.kind in _PLAIN | _TEMPORAL.keys() else None
+        if nested and inner.fields:
+            within = text_schema(inner, named)
+            of = None if within is None else pa.struct(within)
+        if of is None:
+            return None
+        fields.append((named(field), of))
+    return pa.schema(fields) if fields else None
 
 
 def typed_columns(table: pa.Table, type: TypeInformation, named: Named = attrgetter("name")) -> pa.RecordBatch | None:
     """Convert the columns that Arrow read by `text_schema` to the type's; None if the converter's result could differ."""
     columns = []
     for field in type.fields or ():
-        column = _typed(table.column(named(field)).combine_chunks(), field)
+        column = _typed(table.column(named(field)).combine_chunks(), field, named)
         if column is None:
             return None
         columns.append(column)
@@ -80,13 +89,15 @@ def _read_as(type: TypeInformation) -> pa.DataType:
     return pa.float64() if type.kind == "float" else type.arrow_type  # the converter rounds to 64 bits, then to 32
 
 
-def _typed(column: pa.Array, field: Field) -> pa.Array | None:
+def _typed(column: pa.Array, field: Field, named: Named) -> pa.Array | None:
     kind = _inner(field.type).kind
     null_is_none = field.type.nullable and (not field.has_default or field.make_default() is None)
     if column.null_count and not null_is_none:  # the converter inserts a default, or refuses the record
         return None
     if not allows(field.type, column):
         return None
+    if pa.types.is_struct(column.type):
+        return _records(column, _inner(field.type), named)
     if kind in _TEMPORAL:
         return _times(column, field.type.arrow_type, _TEMPORAL[kind])
     if kind in ("float", "double"):
@@ -95,6 +106,16 @@ def _typed(column: pa.Array, field: Field) -> pa.Array | None:
         if not np.isfinite(numbers).all() or np.signbit(numbers[numbers == 0]).any():
             return None
     return column
+
+
+def _records(column: pa.StructArray, type: TypeInformation, named: Named) -> pa.Array | None:
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    rows = column.drop_null()
+    found = typed_columns(pa.table(rows.flatten(), names=[each.name for each in rows.type]), type, named)
+    if found is None:
+        return None
+    places = pa.array(np.cumsum(present) - 1, mask=~present)
+    return pa.StructArray.from_arrays(found.columns, fields=list(type.arrow_type)).take(places)
 
 
 def _times(texts: pa.Array, to: pa.DataType, notation: str) -> pa.Array | None:

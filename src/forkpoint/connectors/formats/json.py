@@ -40,13 +40,14 @@ _JSON_NAME = attrgetter("encoded_name")
 
 
 class JsonText:
-    """Reads JSON as values of a type. ``of``: the class to decode, whose fields hold such values."""
+    """Reads JSON as values of a type. ``of``: the class to decode, whose fields hold such values. ``nested``: `columns` also
+    reads records in columns."""
 
-    def __init__(self, type: TypeInformation | None, of: Any = Any) -> None:
+    def __init__(self, type: TypeInformation | None, of: Any = Any, *, nested: bool = False) -> None:
         self._type = type
         exact = type is not None and not kinds(type).isdisjoint(("big_dec", "decimal"))
         self._decode = json_decoder(of, float_hook=Decimal if exact else None)
-        schema = text_schema(type, _JSON_NAME)
+        schema = text_schema(type, _JSON_NAME, nested=nested)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
@@ -158,7 +159,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             raise Unreadable(f"not JSON ({error})") from None
 
     def _columns(self, messages: pa.BinaryArray) -> pa.RecordBatch | None:
-        data = _join(messages)
+        data = joined(messages)
         batch = None if data is None else self._json.columns(data, len(messages))
         if batch is not None and self.fail_on_missing_field and any(c.null_count for c in batch.columns):
             return None  # missing, or null
@@ -199,7 +200,7 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
             return JsonRowDeserializationSchema(self._type_info, self._fail_on_missing_field, self._ignore_parse_errors)
 
 
-def _join(messages: pa.BinaryArray) -> bytes | None:
+def joined(messages: pa.BinaryArray) -> bytes | None:
     """The messages joined by newlines; None unless each begins with "{" and ends with "}".
 
     The sequence "}", newline, "{" never occurs within a JSON text, so there is at least one text per message.
@@ -210,8 +211,8 @@ def _join(messages: pa.BinaryArray) -> bytes | None:
     if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
         return None
     one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
-    joined: bytes = pc.binary_join(one, b"\n")[0].as_py()
-    return joined
+    found: bytes = pc.binary_join(one, b"\n")[0].as_py()
+    return found
 
 
 @dataclass(frozen=True)

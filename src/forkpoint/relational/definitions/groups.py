@@ -134,7 +134,8 @@ def split_filter(plan: Plan) -> tuple[Plan, Expression | None]:
 
 def described(source: Plan, condition: Expression | None = None) -> str:
     nodes = list(nodes_of(source))
-    found = " and ".join(sorted({node.table for node in nodes if isinstance(node, Scan)}))
+    scans = (node for node in nodes if isinstance(node, Scan))
+    found = " and ".join(sorted({f"{scan.table}{' with changes' * scan.updating}" for scan in scans}))
     for node in nodes:
         if isinstance(node, Window):
             found += f" in {node.windows} of {node.time}"

@@ -1,4 +1,4 @@
-"""Turns elements that are changes of rows into the rows before and after them, with weights."""
+"""Turns elements that are changes of rows into the rows before and after them, with weights, and such rows into changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational.changes import changed_rows
+from forkpoint.relational.changes import changed_rows, structs, weights_of, without_weights
 from forkpoint.relational.operators.select import ColumnsOperator
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
@@ -42,3 +42,24 @@ class ChangedRowsOperator(ColumnsOperator):
             )
         rows, of = changed_rows(kinds, before, table.column("after"))
         return of, rows
+
+
+@dataclass(frozen=True)
+class ChangesSpec(RunnableSpec):
+    """Rows that are added are ``after``, those that are removed ``before``."""
+
+    kind = "changes"
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> ChangesOperator:
+        return ChangesOperator(info)
+
+
+class ChangesOperator(ColumnsOperator):
+    def computed(self, table: pa.RecordBatch) -> tuple[None, pa.RecordBatch]:
+        weights, rows, schema = weights_of(table), without_weights(table), self._out.arrow_schema
+        assert weights is not None
+        kinds = pa.array(np.where(weights > 0, RowKind.UPDATE_AFTER.value, RowKind.DELETE.value), pa.int64())
+        present = {"before": weights < 0, "after": weights > 0}
+        found = {name: structs(rows, schema.field(name).type, which) for name, which in present.items()} | {"kind": kinds}
+        columns = [found[name] if name in found else pa.nulls(len(rows), schema.field(name).type) for name in schema.names]
+        return None, pa.RecordBatch.from_arrays(columns, names=schema.names)

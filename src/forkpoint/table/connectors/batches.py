@@ -13,12 +13,6 @@ import pyarrow as pa
 from forkpoint.types import TypeInformation
 
 
-def structs(rows: pa.RecordBatch, of: pa.StructType, present: npt.NDArray[np.bool_]) -> pa.StructArray:
-    """Rows as values of one column, NULL where they are not present."""
-    columns = [column.cast(field.type) for column, field in zip(rows.columns, of, strict=True)]
-    return pa.StructArray.from_arrays(columns, fields=list(of), mask=pa.array(~present))
-
-
 @dataclass
 class Columns:
     """Columns as a batch for a format or sink."""

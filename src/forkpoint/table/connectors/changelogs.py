@@ -19,10 +19,10 @@ from forkpoint.connectors.formats.changes import (
 from forkpoint.connectors.formats.json import JsonRowSerializationSchema
 from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
-from forkpoint.relational.changes import changed_rows, row_type, weights_of, without_weights
+from forkpoint.relational.changes import changed_rows, row_type, structs, weights_of, without_weights
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.table.connectors.batches import Columns, structs
+from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import Row, RowKind, TypeInformation, Types
 from forkpoint.types.information import Field

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from forkpoint.connectors.formats.registry import (
+    ConfluentRegistryDeserializationSchema,
+    ConfluentRegistrySerializationSchema,
+    SchemaRegistry,
+)
 from forkpoint.contract.format import DeserializationSchema, SerializationSchema
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.types import Schema
 from forkpoint.table.connectors import changelogs
+from forkpoint.table.connectors.avro import avro_schema
 from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.raw import raw_format
 
-FORMATS = ("json", "csv")
+FORMATS = ("json", "csv", "raw", "avro", "avro-confluent")
+_AVRO = ("avro", "avro-confluent")
 
 
 def deserialization(options: TableOptions, schema: Schema, option: str = "format") -> DeserializationSchema[Any]:
@@ -20,8 +29,15 @@ def deserialization(options: TableOptions, schema: Schema, option: str = "format
     name, type = _name(options, option), row_type(schema)
     if name in changelogs.FORMATS:
         return changelogs.changelog_deserialization(name, options, schema)
+    if name == "raw":
+        return raw_format(options, schema)
     if name == "csv":
         return CsvRowDeserializationSchema.Builder(type).build()
+    if name in _AVRO:
+        registry = name == "avro-confluent"
+        of = avro_schema(options, name, schema, described=registry)
+        avro = AvroRowDeserializationSchema(avro_schema_string=of, type_info=type)
+        return ConfluentRegistryDeserializationSchema(avro, _registry(options)) if registry else avro
     missing, errors = options.flag("json.fail-on-missing-field"), options.flag("json.ignore-parse-errors")
     return JsonRowDeserializationSchema(type, missing, errors)
 
@@ -32,7 +48,23 @@ def serialization(options: TableOptions, schema: Schema, option: str = "format")
     options.prefixed(f"{name}.")  # those of the source
     if name in changelogs.FORMATS:
         return changelogs.ChangelogSerializationSchema(name, type)
+    if name == "raw":
+        return raw_format(options, schema)
+    if name in _AVRO:
+        registry = name == "avro-confluent"
+        avro = AvroRowSerializationSchema(avro_schema_string=avro_schema(options, name, schema, described=registry))
+        return ConfluentRegistrySerializationSchema(avro, _registry(options), _subject(options, option)) if registry else avro
     return CsvRowSerializationSchema.Builder(type).build() if name == "csv" else JsonRowSerializationSchema(type)
+
+
+def _registry(options: TableOptions) -> SchemaRegistry:
+    return SchemaRegistry(options.required("avro-confluent.url"), options.prefixed("avro-confluent.properties."))
+
+
+def _subject(options: TableOptions, option: str) -> str:
+    part = "key" if option == "key.format" else "value"
+    given = options.get("avro-confluent.subject")
+    return given or f"{options.required('topic')}-{part}"
 
 
 def _name(options: TableOptions, option: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer
 from forkpoint.connectors.kafka.producing import SCHEMA, ProducerRecord
@@ -19,9 +20,10 @@ from forkpoint.connectors.kafka.source import KafkaSource
 from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.functions import MIN_WATERMARK
-from forkpoint.relational.changes import WEIGHT, row_type, weights_of, without_weights
+from forkpoint.relational.changes import WEIGHT, Longs, row_type, weights_of, without_weights
 from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.objects import columns_of
+from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, MetadataColumn
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, serialization
@@ -70,13 +72,15 @@ def _source(
 
 
 def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
+    options.ignore("key.format", "key.fields")
+    options.choice("value.fields-include", ("ALL",), "ALL")
     return KafkaRecordDeserializationSchema.value_only(deserialization(options, options.table.schema))
 
 
 def _upserts(options: TableOptions) -> UpsertRows:
     table = options.table
     keys = deserialization(options, _key_of(table), "key.format")
-    values = deserialization(options, table.schema, "value.format")
+    values = deserialization(options, _value_of(options), "value.format")
     return UpsertRows(keys, values, row_type(table.schema, updating=True))
 
 
@@ -87,6 +91,13 @@ def _with_metadata(options: TableOptions, rows: KafkaRecordDeserializationSchema
     options.check_metadata(_METADATA)
     assert isinstance(of, RecordType)
     return WithMetadata(rows, of, row_type(table.read_schema, updating=WEIGHT in of.names), table.metadata)
+
+
+def _value_of(options: TableOptions) -> Schema:
+    """The columns of the records' values."""
+    table = options.table
+    has_key = options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL"
+    return tuple(field for field in table.schema if has_key or field.name not in table.primary_key)
 
 
 def _key_of(table: CreateTable) -> Schema:
@@ -110,14 +121,43 @@ def _start(options: TableOptions) -> KafkaOffsetsInitializer:
 def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
     schema = serialization(options, options.table.schema)
     serializer = KafkaRecordSerializationSchema.builder().set_topic(options.required("topic"))
-    return _sink(options, serializer.set_value_serialization_schema(schema).build())
+    serializer.set_value_serialization_schema(schema)
+    options.choice("value.fields-include", ("ALL",), "ALL")
+    if options.get("key.format") is not None:
+        serializer.set_key_serialization_schema(_key_schema(options))
+    return _sink(options, serializer.build())
+
+
+def _key_schema(options: TableOptions) -> SerializationSchema[Any]:
+    """The key of records, of the columns ``key.fields``: records with one key are in one partition, in order."""
+    fields = {field.name: field for field in options.table.schema}
+    names = tuple(name.strip() for name in options.required("key.fields").split(";"))
+    for name in names:
+        if name not in fields:
+            raise options.error("key.fields", f"there is no column {name!r}; {did_you_mean(name, fields)}")
+    key = tuple(fields[name] for name in names)
+    return ColumnsSchema(row_type(key), serialization(options, key, "key.format"))
+
+
+@dataclass(frozen=True)
+class ColumnsSchema(SerializationSchema[Row]):
+    """Messages of some of the columns of rows."""
+
+    columns: RecordType
+    format: SerializationSchema[Any]
+
+    def serialize(self, element: Row) -> bytes:
+        raise AssertionError("rows are serialized as columns")
+
+    def serialize_batch(self, batch: SinkBatch[Row]) -> pa.BinaryArray:
+        table = columns_of(batch, batch.type).select(list(self.columns.names))
+        return self.format.serialize_batch(_typed(table, self.columns))
 
 
 def upsert_kafka_sink(options: TableOptions) -> KafkaSink[Any]:
-    table = options.table
-    key = _key_of(table)
-    formats = (serialization(options, key, "key.format"), serialization(options, table.schema, "value.format"))
-    return _sink(options, UpsertRecords(options.required("topic"), row_type(key), row_type(table.schema), *formats))
+    key, value = _key_of(options.table), _value_of(options)
+    formats = (serialization(options, key, "key.format"), serialization(options, value, "value.format"))
+    return _sink(options, UpsertRecords(options.required("topic"), row_type(key), row_type(value), *formats))
 
 
 def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]) -> KafkaSink[Any]:
@@ -178,24 +218,35 @@ class UpsertRows(KafkaRecordDeserializationSchema[Row]):
         raise AssertionError("records are deserialized as columns")
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
-        deletions = np.flatnonzero(records.values.is_null().to_numpy(zero_copy_only=False))
-        keys = records.keys.take(pa.array(deletions))
-        nameless = tuple(BadMessage(int(deletions[at]), _NO_KEY) for at in np.flatnonzero(keys.is_null()))
-        rows, removed = self.values.deserialize_batch(records.values), self.keys.deserialize_batch(keys)
-        places = np.concatenate([rows.places(len(records)), deletions[removed.places(len(keys))]])
-        order = np.argsort(places, kind="stable")
-        parts = [self._weighted(rows, self.values, 1), self._weighted(removed, self.keys, -1)]
-        bad = [*rows.bad, *(BadMessage(int(deletions[each.index]), each.problem) for each in removed.bad), *nameless]
-        return Deserialized(pa.concat_batches(parts).take(pa.array(order)), places[order].tolist(), bad)
+        deleted = records.values.is_null().to_numpy(zero_copy_only=False)
+        of_keys, of_values = (schema.get_produced_type() for schema in (self.keys, self.values))
+        assert isinstance(of_keys, RecordType)
+        assert isinstance(of_values, RecordType)
+        # The key is read where the value does not have it.
+        read = np.flatnonzero(deleted | (not set(of_keys.names) <= set(of_values.names)))
+        keys = records.keys.take(pa.array(read))
+        found_keys, found = self.keys.deserialize_batch(keys), self.values.deserialize_batch(records.values)
+        bad = {int(read[at]): _NO_KEY for at in np.flatnonzero(keys.is_null())}
+        bad |= {int(read[each.index]): each.problem for each in found_keys.bad} | {each.index: each.problem for each in found.bad}
+        with_key, with_value = read[found_keys.places(len(keys))], found.places(len(records))
+        complete = np.ones(len(records), bool)
+        complete[read] = np.isin(read, with_key)
+        complete &= deleted | np.isin(np.arange(len(records)), with_value)
+        places = np.flatnonzero(complete)
+        columns = _at(places, with_key, _columns(found_keys, of_keys), of_keys)
+        for name, column in _at(places, with_value, _columns(found, of_values), of_values).items():
+            known = columns.get(name)
+            columns[name] = column if known is None else pc.coalesce(column, known.cast(column.type))
+        columns[WEIGHT] = pa.array(np.where(deleted[places], -1, 1))
+        elements = _batch([columns[name] for name in self.row.names], self.row)
+        return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
 
-    def _weighted(self, found: Deserialized[Any], schema: DeserializationSchema[Any], weight: int) -> pa.RecordBatch:
-        """Rows with all columns, NULL for those that they lack."""
-        type = schema.get_produced_type()
-        assert isinstance(type, RecordType)
-        columns = dict(zip(type.names, _columns(found, type), strict=True))
-        columns[WEIGHT] = pa.repeat(pa.scalar(weight, pa.int64()), len(found.elements))
-        nulls = (pa.nulls(len(found.elements), field.type) for field in self.row.arrow_schema)
-        return _batch([columns.get(name, null) for name, null in zip(self.row.names, nulls, strict=True)], self.row)
+
+def _at(places: Longs, of: Longs, columns: Sequence[pa.Array], type: RecordType) -> dict[str, pa.Array]:
+    """Columns with a value for each place, NULL where they have none. ``of``: the places of their values, in order."""
+    at = np.searchsorted(of, places)
+    missing = np.append(of, -1)[at] != places
+    return {name: column.take(pa.array(at, mask=missing)) for name, column in zip(type.names, columns, strict=True)}
 
 
 _NO_KEY = "the record has neither a value nor a key; a topic of upserts has keys"
@@ -236,7 +287,7 @@ class UpsertRecords(KafkaRecordSerializationSchema[Row]):
         size, weights, rows = table.num_rows, weights_of(table), without_weights(table)
         keys = self.key_format.serialize_batch(_typed(rows.select(list(self.key.names)), self.key))
         added = np.arange(size) if weights is None else np.flatnonzero(weights > 0)
-        values = self.value_format.serialize_batch(_typed(rows.take(pa.array(added)), self.value))
+        values = self.value_format.serialize_batch(_typed(rows.select(list(self.value.names)).take(pa.array(added)), self.value))
         at = np.full(size, -1)
         at[added] = np.arange(len(added))
         columns = {

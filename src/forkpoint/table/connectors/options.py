@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.types import Field
 from forkpoint.sql.errors import ENVIRONMENT, SqlError, did_you_mean
 from forkpoint.sql.statements import CreateTable
+from forkpoint.types.kinds.records import RecordType
 
 TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
@@ -19,6 +22,11 @@ class TableOptions:
         self.table, self.nth = table, nth
         self._options: Mapping[str, str] = table.options
         self._known: set[str] = {"connector", TABLE_IDLE_TIMEOUT}
+
+    @property
+    def row_type(self) -> RecordType:
+        """The type of the table's rows, all of whose columns may be NULL: of a removed row, some are not known."""
+        return row_type(tuple(Field(each.name, each.type.with_null()) for each in self.table.schema))
 
     def get(self, name: str, default: str | None = None) -> str | None:
         self._known.add(name)

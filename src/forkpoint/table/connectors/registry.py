@@ -4,36 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
-from forkpoint.api.configuration import parse_duration_ms
-from forkpoint.connectors.files.sink import FileSink
-from forkpoint.connectors.files.source import FileSource
 from forkpoint.connectors.sinks import DiscardSink
 from forkpoint.contract.sink import Sink
 from forkpoint.contract.source import Source
-from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.connectors.files import file_sink, file_source
 from forkpoint.table.connectors.formats import has_changes
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.printing import ChangelogPrintSink
 
+_PACKAGES = "forkpoint.tables"
+"""The entry points of packages: names of connectors, with a Connector each."""
+_EXTRAS = {"postgres-cdc": "postgres", "delta": "delta", "iceberg": "iceberg"}
+Changes = str | Callable[[TableOptions], str]
+
 
 @dataclass(frozen=True)
 class Connector:
-    """``takes``: the changes that its sink can take: added rows only, the current row of each primary key, or all. ``makes``:
-    those that its source has, by the same words. ``has_formats``: messages are also of formats that have all changes. ``keyed``:
-    it needs a primary key. ``has_metadata``: of messages, for columns. ``lookup``: finds rows by a key, of these columns."""
+    """``takes``: the changes that its sink can take: "added" rows only, "upserts" (the row of each primary key), or "all".
+    ``makes``: those that its source has. Both may depend on options. A source may have Changes as elements; with ``as_changes``,
+    so has the sink. ``keyed``: it needs a primary key. ``has_metadata``: of messages, for columns. ``has_partitions``: it takes
+    PARTITIONED BY. ``lookup``: finds rows by a key, of these columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
-    takes: str = "added"
-    makes: str = "added"
-    has_formats: bool = False
+    takes: Changes = "added"
+    makes: Changes = "added"
+    as_changes: bool = False
     keyed: bool = False
     has_metadata: bool = False
+    has_partitions: bool = False
     lookup: Callable[[TableOptions, tuple[str, ...]], LookupTable] | None = None
 
 
@@ -61,6 +66,12 @@ def _upsert_kafka_sink(options: TableOptions) -> Sink[Any]:
     return upsert_kafka_sink(options)
 
 
+def _jdbc_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.jdbc_source import jdbc_source
+
+    return jdbc_source(options)
+
+
 def _jdbc_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.jdbc import jdbc_sink
 
@@ -79,42 +90,16 @@ def _datagen_source(options: TableOptions) -> Source[Any]:
     return datagen_source(options)
 
 
-def _file_source(options: TableOptions) -> Source[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
-    interval = options.get("source.monitor-interval")
-    if interval is not None:
-        parse_duration_ms("source.monitor-interval", interval)
-    bounded = interval is None
-    match _file_format(options):
-        case "csv":
-            return FileSource.csv(path, type, bounded=bounded)
-        case "parquet":
-            return FileSource.parquet(path, type, bounded=bounded)
-    return FileSource.json(path, type, bounded=bounded)
-
-
-def _file_sink(options: TableOptions) -> Sink[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
-    bucket, prefix = options.table.partitions or None, f"part{options.nth}"
-    match _file_format(options):
-        case "csv":
-            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
-        case "parquet":
-            return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
-    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
-
-
-def _file_format(options: TableOptions) -> str:
-    options.required("format")
-    return options.choice("format", ("json", "csv", "parquet"), "json")
+def _by_format(options: TableOptions) -> str:
+    return "all" if has_changes(options) else "added"
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink, has_formats=True, has_metadata=True),
+    "kafka": Connector(_kafka_source, _kafka_sink, _by_format, _by_format, has_metadata=True),
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
-    "jdbc": Connector(None, _jdbc_sink, "upserts", lookup=_jdbc_lookup),
-    "filesystem": Connector(_file_source, _file_sink),
+    "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
+    "filesystem": Connector(file_source, file_sink, makes=_by_format, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
 }
@@ -126,23 +111,28 @@ def connector_of(table: CreateTable) -> Connector:
     name = table.options.get("connector")
     if name is None:
         raise options.error("", f"table {table.name!r} has no connector; add WITH ('connector' = '…'): {', '.join(CONNECTORS)}")
-    if name not in CONNECTORS:
-        raise options.error("connector", f"there is no connector {name!r}; {did_you_mean(name, CONNECTORS)}")
-    if table.partitions and name != "filesystem":
+    found = CONNECTORS.get(name) or next((entry.load() for entry in entry_points(group=_PACKAGES, name=name)), None)
+    if not isinstance(found, Connector):
+        if name in _EXTRAS:
+            raise options.error("connector", f'connector {name!r} is in a package: pip install "forkpoint[{_EXTRAS[name]}]"')
+        raise options.error("connector", f"there is no connector {name!r}; {did_you_mean(name, [*CONNECTORS, *_EXTRAS])}")
+    if table.partitions and not found.has_partitions:
         raise options.error("connector", f"connector {name!r} has no partitions; leave out PARTITIONED BY")
-    return CONNECTORS[name]
+    return found
 
 
 def makes(table: CreateTable) -> str:
     """The changes that reading a table has: "added" rows only, "upserts" by its primary key, or "all"."""
-    connector = connector_of(table)
-    return "all" if connector.has_formats and has_changes(TableOptions(table)) else connector.makes
+    return _of(connector_of(table).makes, TableOptions(table))
 
 
 def takes(table: CreateTable) -> str:
     """The changes that can be written into a table, by the same words."""
-    connector = connector_of(table)
-    return "all" if connector.has_formats and has_changes(TableOptions(table)) else connector.takes
+    return _of(connector_of(table).takes, TableOptions(table))
+
+
+def _of(changes: Changes, options: TableOptions) -> str:
+    return changes if isinstance(changes, str) else changes(options)
 
 
 def source_of(table: CreateTable) -> Source[Any]:
@@ -154,7 +144,7 @@ def source_of(table: CreateTable) -> Source[Any]:
         raise options.error("connector", f"connector {name!r} writes tables; it cannot read table {table.name!r}{joined}")
     if not connector.has_metadata:
         options.check_metadata({})
-    _check_key(connector, options)
+    _check(connector, options)
     source = connector.source(options)
     options.finish()
     return source
@@ -179,7 +169,7 @@ def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
-    _check_key(connector, options)
+    _check(connector, options)
     written = [column.name for column in table.metadata if not column.virtual]
     if written:
         raise options.error("", f"metadata column {written[0]!r} cannot be written; declare it VIRTUAL")
@@ -188,8 +178,10 @@ def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
     return sink
 
 
-def _check_key(connector: Connector, options: TableOptions) -> None:
+def _check(connector: Connector, options: TableOptions) -> None:
     table = options.table
+    for changes in (connector.makes, connector.takes):
+        _of(changes, options)  # reads options of both directions
     if connector.keyed and not table.primary_key:
         name = table.options["connector"]
         raise options.error("", f"table {table.name!r} needs PRIMARY KEY (…) NOT ENFORCED for connector {name!r}")

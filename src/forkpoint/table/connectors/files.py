@@ -1,0 +1,107 @@
+"""Tables of files: rows, or lines that are messages of a format with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.files.source import FileSource
+from forkpoint.contract.format import DeserializationSchema
+from forkpoint.contract.sink import Sink
+from forkpoint.contract.source import (
+    JSON,
+    Elements,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    SplitEnumerator,
+    SplitRange,
+)
+from forkpoint.errors import RecordParseError
+from forkpoint.relational.changes import row_type
+from forkpoint.table.connectors import changelogs
+from forkpoint.table.connectors.formats import deserialization
+from forkpoint.table.connectors.options import TableOptions
+from forkpoint.types import TypeInformation
+
+
+def file_source(options: TableOptions) -> Source[Any]:
+    path, type = options.required("path"), row_type(options.table.schema)
+    interval = options.get("source.monitor-interval")
+    if interval is not None:
+        parse_duration_ms("source.monitor-interval", interval)
+    bounded = interval is None
+    match _file_format(options, *changelogs.FORMATS):
+        case "csv":
+            return FileSource.csv(path, type, bounded=bounded)
+        case "parquet":
+            return FileSource.parquet(path, type, bounded=bounded)
+        case "json":
+            return FileSource.json(path, type, bounded=bounded)
+    lines, schema = FileSource.text(path, bounded=bounded), deserialization(options, options.table.schema)
+    return DecodedLines(lines, schema, path)
+
+
+def file_sink(options: TableOptions) -> Sink[Any]:
+    path, type = options.required("path"), row_type(options.table.schema)
+    bucket, prefix = options.table.partitions or None, f"part{options.nth}"
+    match _file_format(options):
+        case "csv":
+            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
+        case "parquet":
+            return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
+    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
+
+
+def _file_format(options: TableOptions, *more: str) -> str:
+    options.required("format")
+    return options.choice("format", ("json", "csv", "parquet", *more), "json")
+
+
+@dataclass(frozen=True)
+class DecodedLines(Source[Any]):
+    """The elements that a format makes of the lines of files. ``path``: of the files, for errors."""
+
+    lines: FileSource[str]
+    schema: DeserializationSchema[Any]
+    path: str
+
+    def output_type(self) -> TypeInformation[Any] | None:
+        return self.schema.get_produced_type()
+
+    @property
+    def bounded(self) -> bool:
+        return self.lines.bounded
+
+    def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
+        return self.lines.create_enumerator(position)
+
+    def create_reader(self) -> SourceReader[Any]:
+        return _Reader(self, self.lines.create_reader())
+
+
+class _Reader(SourceReader[Any]):
+    def __init__(self, source: DecodedLines, lines: SourceReader[str]) -> None:
+        self._source, self._lines = source, lines
+
+    def open(self, context: ReaderContext) -> None:
+        self._lines.open(context)
+
+    def read(self, range: SplitRange) -> Iterator[Elements[Any]]:
+        for batch in self._lines.read(range):
+            found = batch.elements if isinstance(batch, SourceBatch) else batch
+            lines = found.column(0) if isinstance(found, pa.RecordBatch) else pa.array(found, pa.string())
+            decoded = self._source.schema.deserialize_batch(lines.cast(pa.binary()))
+            if decoded.bad:
+                line, problem = lines[decoded.bad[0].index], decoded.bad[0].problem
+                raise RecordParseError(f"{self._source.path}: the line {str(line)[:200]!r} cannot be read: {problem}")
+            yield decoded.elements
+
+    def close(self) -> None:
+        self._lines.close()
