@@ -61,6 +61,7 @@ NAVIGATION: dict[str, list[str]] = {
         "state",
         "time",
         "sql",
+        "changing-queries",
         "table-api",
         "windows",
         "joins",

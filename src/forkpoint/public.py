@@ -231,20 +231,20 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
 )
 from forkpoint.sql.errors import SqlError
+from forkpoint.table.api.environment import StreamTableEnvironment, TableEnvironment
+from forkpoint.table.api.expression import Expression
+from forkpoint.table.api.expressions import call, col, lit
+from forkpoint.table.api.pipelines import StatementSet, TablePipeline
+from forkpoint.table.api.resolved_schema import ResolvedSchema
+from forkpoint.table.api.results import ResultKind, TableResult
+from forkpoint.table.api.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.api.table import Table
+from forkpoint.table.api.table_descriptor import FormatDescriptor, TableDescriptor
+from forkpoint.table.api.window import Over, Session, Slide, Tumble
 from forkpoint.table.changelog_streams import ChangelogMode
 from forkpoint.table.data_types import DataType, DataTypes
-from forkpoint.table.environment import StreamTableEnvironment, TableEnvironment
-from forkpoint.table.expression import Expression
-from forkpoint.table.expressions import call, col, lit
 from forkpoint.table.functions import PythonFunction, ptf, udaf, udf, udtaf, udtf
-from forkpoint.table.pipelines import StatementSet, TablePipeline
-from forkpoint.table.resolved_schema import ResolvedSchema
-from forkpoint.table.results import ResultKind, TableResult
 from forkpoint.table.schema import Schema
-from forkpoint.table.settings import EnvironmentSettings, TableConfig
-from forkpoint.table.table import Table
-from forkpoint.table.table_descriptor import FormatDescriptor, TableDescriptor
-from forkpoint.table.window import Over, Session, Slide, Tumble
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [

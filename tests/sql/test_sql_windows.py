@@ -26,7 +26,7 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
-from forkpoint.table.environment import execute
+from forkpoint.table.api.environment import execute
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
 from forkpoint.testing import ABORT, EOF, PAUSE, Advance, Eof, LocalRun, TestSource, run_local

@@ -12,8 +12,8 @@ import pytest
 import forkpoint as fp
 from forkpoint import DataTypes, Over, Session, Slide, Table, Tumble, call, col, lit
 from forkpoint.relational.canonical import canonical
-from forkpoint.table import expressions as e
-from forkpoint.table.expression import JsonType, TimeIntervalUnit, TimePointUnit
+from forkpoint.table.api import expressions as e
+from forkpoint.table.api.expression import JsonType, TimeIntervalUnit, TimePointUnit
 
 ROWS = "CREATE TABLE t (k STRING, g BIGINT, v BIGINT, x DOUBLE, ts TIMESTAMP(3), a ARRAY<BIGINT>, r ROW<f INT, g STRING>, {}) {}"
 OTHER = "CREATE TABLE u (k2 STRING, w BIGINT) {}"

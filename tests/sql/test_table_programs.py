@@ -15,8 +15,8 @@ import pytest
 
 import forkpoint as fp
 from forkpoint import DataTypes, Over, Schema, TableDescriptor, Tumble, Types, col, lit, udaf, udf, udtaf, udtf
-from forkpoint.table import expressions as e
-from forkpoint.table.views import ListView, MapView
+from forkpoint.table.api import expressions as e
+from forkpoint.table.api.views import ListView, MapView
 from forkpoint.testing import run_upgrade
 
 PAYMENTS = [("ann", 3), ("bob", 4), ("ann", 5)]
@@ -230,6 +230,8 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("there is no table 'nothing'", lambda t, env: env.from_path("nothing")),
     ("overwrite=True is not supported", lambda t, env: t.execute_insert("x", overwrite=True)),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set_local_timezone("Asia/Shanghai")),
+    ("times are read and printed in UTC", lambda t, env: env.get_config().set("table.local-time-zone", "Asia/Shanghai")),
+    ("has no time to live yet", lambda t, env: env.get_config().set("table.exec.state.ttl", "1 h")),
     ("there already is a table or view 't'", lambda t, env: [env.create_temporary_view("t", t) for _ in range(2)]),
 ]
 

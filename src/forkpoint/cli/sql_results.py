@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
 from forkpoint.table.answers import Answer, cell
-from forkpoint.table.query_results import QueryResult
+from forkpoint.table.api.query_results import QueryResult
 from forkpoint.types.readable import plain
 
 

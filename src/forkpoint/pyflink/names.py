@@ -222,20 +222,20 @@ _ELSEWHERE: dict[str, str] = {
     # tables
     **{name: f"forkpoint.pyflink.datatypes:{name}" for name in f"{_COLUMN_TYPES} RowType".split()},
     **{name: f"forkpoint.pyflink.tables:{name}" for name in ("Instant", "StreamTableEnvironment", "TableEnvironment")},
-    **{name: f"forkpoint.table.expression:{name}" for name in _UNITS.split()},
-    **{name: f"forkpoint.table.expressions:{name}" for name in _EXPRESSIONS.split()},
+    **{name: f"forkpoint.table.api.expression:{name}" for name in _UNITS.split()},
+    **{name: f"forkpoint.table.api.expressions:{name}" for name in _EXPRESSIONS.split()},
     **{
-        name: f"forkpoint.table.table:{name}"
+        name: f"forkpoint.table.api.table:{name}"
         for name in ["AggregatedTable", "GroupWindowedTable", "GroupedTable", "OverWindowedTable"]
     },
-    **{name: f"forkpoint.table.window:{name}" for name in ("GroupWindow", "OverWindow")},
-    **{name: f"forkpoint.table.views:{name}" for name in ("ListView", "MapView")},
+    **{name: f"forkpoint.table.api.window:{name}" for name in ("GroupWindow", "OverWindow")},
+    **{name: f"forkpoint.table.api.views:{name}" for name in ("ListView", "MapView")},
     "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
     "RowField": "forkpoint.table.data_types:RowField",
-    "SqlDialect": "forkpoint.table.settings:SqlDialect",
+    "SqlDialect": "forkpoint.table.api.settings:SqlDialect",
     "TableSchema": "forkpoint:ResolvedSchema.physical",
-    "FlatAggregateTable": "forkpoint.table.table:AggregatedTable",
-    "WindowGroupedTable": "forkpoint.table.table:GroupedTable",
+    "FlatAggregateTable": "forkpoint.table.api.table:AggregatedTable",
+    "WindowGroupedTable": "forkpoint.table.api.table:GroupedTable",
     # file formats
     **{name: f"forkpoint.pyflink.formats:{name}" for name in _FORMATS.split()},
     # type variables

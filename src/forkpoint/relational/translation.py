@@ -16,13 +16,13 @@ from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.calling import with_functions
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
-from forkpoint.relational.operators.interval_join import IntervalJoinSpec
+from forkpoint.relational.operators.joins.interval_join import IntervalJoinSpec
+from forkpoint.relational.operators.joins.keyed_rows import KeyedRowsSpec
+from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
-from forkpoint.relational.operators.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
-from forkpoint.relational.operators.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
@@ -235,7 +235,7 @@ class Translator:
         return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
 
     def _lookup(self, node: Join, view: View, schema: Schema) -> Transformation:
-        from forkpoint.relational.operators.lookup_join import lookup_spec  # imports asyncio
+        from forkpoint.relational.operators.joins.lookup_join import lookup_spec  # imports asyncio
 
         definition = RowsDefinition(node, view)
         assert isinstance(node.right, Scan)

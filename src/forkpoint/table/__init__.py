@@ -1,4 +1,4 @@
 """Tables over streams, by PyFlink's names: SQL statements become jobs, and results become rows.
 
-``environment`` is the entry point; ``connectors`` maps ``WITH (…)`` to sources and sinks; ``script`` runs a file of SQL.
+``api`` is what programs use; ``connectors`` maps ``WITH (…)`` to sources and sinks; ``script`` runs a file of SQL.
 """

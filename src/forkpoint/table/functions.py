@@ -24,10 +24,10 @@ from forkpoint.functions.sql import (
 )
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
 from forkpoint.relational.types import SqlType, array_type, row_of
+from forkpoint.table.api.expression import Expression, node_of
+from forkpoint.table.api.nodes import FunctionCall
+from forkpoint.table.api.views import Views, views_of, with_views
 from forkpoint.table.data_types import DataType, sql_type_of
-from forkpoint.table.expression import Expression, node_of
-from forkpoint.table.nodes import FunctionCall
-from forkpoint.table.views import Views, views_of, with_views
 from forkpoint.types import Row
 
 _FORMS = ("general", "pandas", "arrow")

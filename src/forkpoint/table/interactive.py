@@ -15,7 +15,7 @@ from forkpoint.sql.function_statements import CreateFunction, DropFunction
 from forkpoint.sql.parser import Statement, parse_with_text
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, create_table
-from forkpoint.table.query_results import QueryResult, throwaway
+from forkpoint.table.api.query_results import QueryResult, throwaway
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
 

@@ -13,9 +13,9 @@ from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
+from forkpoint.table.api.expression import Expression as TableExpression
+from forkpoint.table.api.nodes import literal, quoted
 from forkpoint.table.data_types import DataType, sql_type_of
-from forkpoint.table.expression import Expression as TableExpression
-from forkpoint.table.nodes import literal, quoted
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading

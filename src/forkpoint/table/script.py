@@ -8,7 +8,7 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Query
-from forkpoint.table.results import TableResult
+from forkpoint.table.api.results import TableResult
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
 

@@ -33,6 +33,7 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
+STATE_TTL, TIME_ZONE = "table.exec.state.ttl", "table.local-time-zone"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
 
@@ -65,6 +66,7 @@ class Session:
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
         self._sources.clear()
+        self._versions.clear()
         self._names.clear()
         self._processes.clear()
         self.inserted = []
@@ -192,6 +194,12 @@ class Session:
             self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
+        elif key == STATE_TTL and parse_duration_ms(key, value):
+            raise ConfigError(
+                f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out"
+            )
+        elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "default"):
+            raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         else:
             self.env.configure({key: value})
         self.settings[key] = value

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, accumulated, needs, result
 from forkpoint.relational.changes import Longs, Owned, consolidated
 from forkpoint.relational.evaluation import evaluate
-from forkpoint.relational.operators.pairs import Rows
+from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall
 from forkpoint.runtime.columnar.keys import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts

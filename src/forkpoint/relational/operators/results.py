@@ -14,10 +14,10 @@ from forkpoint.relational.changes import Owned
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate_all, true_rows
+from forkpoint.relational.operators.joins.pairs import Rows, joined
 from forkpoint.relational.operators.keyed import parts_of_keys
 from forkpoint.relational.operators.multisets import Counts
 from forkpoint.relational.operators.over import computed
-from forkpoint.relational.operators.pairs import Rows, joined
 from forkpoint.relational.plan import PRESENT, Join
 from forkpoint.runtime.exchange.batch import Longs
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
 from forkpoint.relational.evaluation import evaluate
+from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, distinct, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
-from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.operators.results import none_of, result_of, rows_of
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import Over

@@ -13,9 +13,9 @@ import pyarrow as pa
 from forkpoint.errors import ConfigError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.types import SqlType
+from forkpoint.table.api.expression import Expression
+from forkpoint.table.api.nodes import Node, Sql, Value, children
 from forkpoint.table.data_types import DataType, DataTypes, RowField, fields_of
-from forkpoint.table.expression import Expression
-from forkpoint.table.nodes import Node, Sql, Value, children
 from forkpoint.types import Row
 
 RowSchema = DataType | Sequence[str] | Sequence[DataType] | None

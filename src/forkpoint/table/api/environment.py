@@ -15,21 +15,21 @@ from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
+from forkpoint.table.api.elements import RowSchema, frame_rows, rows_of
+from forkpoint.table.api.expression import Expression
+from forkpoint.table.api.pipelines import StatementSet, started
+from forkpoint.table.api.results import Change, TableResult
+from forkpoint.table.api.settings import EnvironmentSettings, TableConfig
+from forkpoint.table.api.table import Table, with_fields
+from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
 from forkpoint.table.data_types import fields_of
-from forkpoint.table.elements import RowSchema, frame_rows, rows_of
-from forkpoint.table.expression import Expression
 from forkpoint.table.functions import PythonFunction
-from forkpoint.table.pipelines import StatementSet, started
-from forkpoint.table.results import Change, TableResult
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
-from forkpoint.table.settings import EnvironmentSettings, TableConfig
 from forkpoint.table.statements import execute
 from forkpoint.table.streams import stream_table
-from forkpoint.table.table import Table, with_fields
-from forkpoint.table.table_descriptor import TableDescriptor
 
 Settings = EnvironmentSettings | Configuration
 

@@ -11,7 +11,7 @@ from forkpoint.api.streams.streams import DataStream
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.relational.types import STRING, Field, Schema, digits_of
 from forkpoint.table.answers import Answer, cell, tableau
-from forkpoint.table.resolved_schema import ResolvedSchema
+from forkpoint.table.api.resolved_schema import ResolvedSchema
 from forkpoint.types import Row, RowKind
 
 

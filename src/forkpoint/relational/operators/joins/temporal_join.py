@@ -17,11 +17,18 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import weights_of
 from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
-from forkpoint.relational.operators.interval_join import Arrivals, event_times
+from forkpoint.relational.operators.joins.interval_join import Arrivals, event_times
+from forkpoint.relational.operators.joins.keyed_rows import (
+    descriptor_of,
+    distinct,
+    row_type_of,
+    state_name,
+    still_kept,
+    stored_form,
+)
+from forkpoint.relational.operators.joins.pairs import Rows, table_of, where
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import descriptor_of, distinct, row_type_of, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, Multiset, scanned, stored_entries
-from forkpoint.relational.operators.pairs import Rows, table_of, where
 from forkpoint.relational.operators.results import rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import LEFT, RIGHT, Join

@@ -7,8 +7,7 @@ from enum import Enum
 from typing import Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.table.data_types import DataType
-from forkpoint.table.nodes import (
+from forkpoint.table.api.nodes import (
     Aggregate,
     Fields,
     Interval,
@@ -25,6 +24,7 @@ from forkpoint.table.nodes import (
     infix,
     quoted,
 )
+from forkpoint.table.data_types import DataType
 
 TimeIntervalUnit = Enum(
     "TimeIntervalUnit",

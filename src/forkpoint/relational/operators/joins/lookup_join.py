@@ -17,7 +17,7 @@ from forkpoint.functions.async_lookup import ExponentialBackoffDelayRetryStrateg
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.lookups import LookupTable
-from forkpoint.relational.operators.pairs import Rows, equal, table_of, where
+from forkpoint.relational.operators.joins.pairs import Rows, equal, table_of, where
 from forkpoint.relational.operators.results import shown_rows
 from forkpoint.relational.operators.select import derived
 from forkpoint.relational.plan import LEFT, PRESENT, Join

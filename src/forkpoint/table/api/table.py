@@ -12,19 +12,19 @@ from forkpoint.relational.plan import Plan
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
 from forkpoint.table.answers import cell
+from forkpoint.table.api.expression import Expression, node_of
+from forkpoint.table.api.nodes import FunctionCall, Name, Named, Node, Sql, Value, WindowProperty, Writer, expanded, named, quoted
+from forkpoint.table.api.pipelines import TablePipeline
+from forkpoint.table.api.query_results import QueryResult
+from forkpoint.table.api.resolved_schema import ResolvedSchema
+from forkpoint.table.api.results import TableResult, remaining
+from forkpoint.table.api.table_descriptor import TableDescriptor
+from forkpoint.table.api.window import GroupWindow, OverWindow
 from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
-from forkpoint.table.expression import Expression, node_of
 from forkpoint.table.functions import PythonFunction
-from forkpoint.table.nodes import FunctionCall, Name, Named, Node, Sql, Value, WindowProperty, Writer, expanded, named, quoted
-from forkpoint.table.pipelines import TablePipeline
-from forkpoint.table.query_results import QueryResult
-from forkpoint.table.resolved_schema import ResolvedSchema
-from forkpoint.table.results import TableResult, remaining
 from forkpoint.table.session import Session
-from forkpoint.table.table_descriptor import TableDescriptor
-from forkpoint.table.window import GroupWindow, OverWindow
 from forkpoint.types import Row
 
 Call = Expression | PythonFunction

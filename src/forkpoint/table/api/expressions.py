@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from forkpoint.table.api.expression import Expression, TimePointUnit, node_of
+from forkpoint.table.api.nodes import ALL, ColumnRange, ColumnSet, Distance, Name, Sql, Value, called, infix
 from forkpoint.table.data_types import DataType
-from forkpoint.table.expression import Expression, TimePointUnit, node_of
-from forkpoint.table.nodes import ALL, ColumnRange, ColumnSet, Distance, Name, Sql, Value, called, infix
 
 
 def col(name: str) -> Expression:

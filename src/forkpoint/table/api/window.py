@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forkpoint.errors import ConfigError
-from forkpoint.table.expression import Expression, node_of
-from forkpoint.table.nodes import Distance, Interval, Node, Writer
+from forkpoint.table.api.expression import Expression, node_of
+from forkpoint.table.api.nodes import Distance, Interval, Node, Writer
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from forkpoint.graph.options import RestartStrategy
 from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.plan import Plan
-from forkpoint.table.results import TableResult, remaining
+from forkpoint.table.api.results import TableResult, remaining
 from forkpoint.table.session import Session
 from forkpoint.types import Row
 

@@ -10,13 +10,13 @@ from forkpoint.relational.types import BIGINT, Field
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Insert
+from forkpoint.table.api.results import TableResult
+from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.explanation import insertion
-from forkpoint.table.results import TableResult
 from forkpoint.table.session import Session
-from forkpoint.table.table_descriptor import TableDescriptor
 
 if TYPE_CHECKING:
-    from forkpoint.table.table import Table
+    from forkpoint.table.api.table import Table
 
 
 _DEFAULT = ("default_catalog", "default_database")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forkpoint.relational.types import Schema
+from forkpoint.table.api.nodes import quoted
 from forkpoint.table.data_types import DataType, DataTypes, RowField, data_type_of
-from forkpoint.table.nodes import quoted
 
 
 @dataclass(frozen=True)

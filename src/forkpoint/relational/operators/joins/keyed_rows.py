@@ -21,9 +21,9 @@ from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.evaluation import true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
+from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
-from forkpoint.relational.operators.pairs import Rows
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import none_of, result_of, rows_of
 from forkpoint.relational.plan import LEFT, Join, Over

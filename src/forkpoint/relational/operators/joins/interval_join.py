@@ -21,10 +21,10 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import Expression
+from forkpoint.relational.operators.joins.keyed_rows import row_type_of, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.keyed_rows import row_type_of, state_name, still_kept, stored_form
 from forkpoint.relational.operators.multisets import Counts, scanned, stored_entries
-from forkpoint.relational.operators.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.results import rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import LEFT, Join, Within

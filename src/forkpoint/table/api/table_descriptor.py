@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from forkpoint.errors import ConfigError
 from forkpoint.sql.errors import public_value
-from forkpoint.table.nodes import literal, quoted
+from forkpoint.table.api.nodes import literal, quoted
 from forkpoint.table.schema import Schema
 
 

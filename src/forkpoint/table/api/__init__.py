@@ -1,0 +1,1 @@
+"""The Table API by PyFlink's names: environments, tables, expressions and results. ``environment`` is the entry point."""
