@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
-	build format bench bench-cluster bench-kafka \
+	build format bench bench-cluster bench-kafka bench-sql \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -145,6 +145,9 @@ bench-cluster: setup ## a standalone cluster with the state root on S3, and on t
 bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink's Java (and PyFlink after make flink-parity)
 	$(RUN) python benchmarks/kafka/throughput.py
 	$(RUN) python benchmarks/kafka/latency.py --interval-ms 10
+
+bench-sql: setup ## SQL queries against Flink's Java, in turn
+	$(RUN) python benchmarks/sql/against_flink.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results
 	.flink/venv/bin/python tests/parity/pyflink/record.py
