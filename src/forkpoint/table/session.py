@@ -195,9 +195,7 @@ class Session:
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         elif key == STATE_TTL and parse_duration_ms(key, value):
-            raise ConfigError(
-                f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out"
-            )
+            raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         else:
