@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 import forkpoint as fp
+from forkpoint.testing import ABORT, EOF, PAUSE
 
 
 class Order(NamedTuple):
@@ -34,6 +37,15 @@ def folded(query: str, rows: list[Order], *, epoch_rows: int, parallelism: int, 
         else:
             found[values] += 1
     return +found
+
+
+def interrupted(rng: random.Random, rows: Sequence[Any]) -> list[Any]:
+    """A script with these rows, between which now and then an epoch ends, the process dies, or a run stops."""
+    script: list[Any] = []
+    for row in rows:
+        script += rng.choice([*[[]] * 20, [PAUSE], [PAUSE], [ABORT], [PAUSE, EOF]])
+        script.append(row)
+    return script
 
 
 def answered(query: str, rows: list[Order]) -> Counter[Any]:

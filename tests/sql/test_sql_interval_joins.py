@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_results import interrupted
 
 import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
@@ -23,7 +24,7 @@ from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE, Eof, LocalRun, TestSource, run_local
+from forkpoint.testing import EOF, PAUSE, Eof, LocalRun, TestSource, run_local
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -104,10 +105,7 @@ def in_time(rng: random.Random, count: int) -> list[Event]:
 def test_rows_have_the_pairs_that_are_in_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
     rows = in_time(rng, rng.randrange(70))
-    script: list[Any] = []
-    for row in rows:
-        script += rng.choice([*[[]] * 20, [PAUSE], [PAUSE], [ABORT], [PAUSE, EOF]])
-        script.append(row)
+    script = interrupted(rng, rows)
     results: list[Counter[Any]] = [Counter() for _ in QUERIES]
     for _ in range(script.count(EOF) + 1):
         found, done = run(QUERIES, script, state, rng.choice([1, 3]))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_results import interrupted
 from test_sql_windows import BOUNDS, BY_WINDOW, EPOCH, HOP, TUMBLE, Reading, answered, hop, milliseconds, readings, run, tumble
 
 import forkpoint as fp
@@ -22,7 +23,7 @@ from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE, Eof
+from forkpoint.testing import EOF, PAUSE, Eof
 
 ROWS = (
     f"WITH l AS (SELECT {BOUNDS}, k, v FROM {HOP} WHERE v > 1), "
@@ -79,10 +80,7 @@ QUERIES: list[tuple[Any, str, str]] = [
 def test_rows_of_windows_are_those_in_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
     rows = readings(rng, rng.randrange(60))
-    script: list[Any] = []
-    for row in rows:
-        script += rng.choice([*[[]] * 20, [PAUSE], [PAUSE], [ABORT], [PAUSE, EOF]])
-        script.append(row)
+    script = interrupted(rng, rows)
     results: list[Counter[Any]] = [Counter() for _ in QUERIES]
     for _ in range(script.count(EOF) + 1):
         found, _ = run([query for _, query, _ in QUERIES], script, state, rng.choice([1, 3]))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_results import interrupted
 
 import forkpoint as fp
 from forkpoint.relational.changes import WEIGHT
@@ -29,7 +30,7 @@ from forkpoint.state_processor import SavepointReader
 from forkpoint.table.api.environment import execute
 from forkpoint.table.explanation import explained
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE, Advance, Eof, LocalRun, TestSource, run_local
+from forkpoint.testing import EOF, PAUSE, Advance, Eof, LocalRun, TestSource, run_local
 from programs import ENVIRONMENT, Python
 
 DELAY_MS = 4000
@@ -257,10 +258,7 @@ def readings(rng: random.Random, count: int) -> list[Reading]:
 def test_windows_have_the_rows_that_are_in_time(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng, state = random.Random(seed), tmp_path_factory.mktemp("state")
     rows = readings(rng, rng.randrange(60))
-    script: list[Any] = []
-    for row in rows:
-        script += rng.choice([*[[]] * 20, [PAUSE], [PAUSE], [ABORT], [PAUSE, EOF]])
-        script.append(row)
+    script = interrupted(rng, rows)
     results: list[Counter[Any]] = [Counter() for _ in QUERIES]
     for _ in range(script.count(EOF) + 1):
         found, _ = run([query for _, query, _ in QUERIES], script, state, rng.choice([1, 3]))

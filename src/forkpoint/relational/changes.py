@@ -13,7 +13,7 @@ from forkpoint.relational.types import Schema
 from forkpoint.runtime.columnar.keys import codes_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import stable_order
-from forkpoint.types import RowKind, Types
+from forkpoint.types import RowKind, TypeInformation, Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -74,6 +74,25 @@ def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:
     by_first = by_first[sums[by_first] != 0]
     rows = order[starts][by_first]
     return table.take(pa.array(rows)), sums[by_first], owners[rows]
+
+
+def difference(old: Owned, new: Owned, schema: pa.Schema) -> Owned:
+    """What a new result has and an old one has not, with their columns by the names of the schema. Rows with other columns than
+    before are emitted again, whatever their values."""
+    changes = (
+        pa.concat_batches([with_schema(part[0], schema) for part in (old, new)]),
+        np.concatenate([-old[1], new[1]]),
+        np.concatenate([old[2], new[2]]),
+    )
+    return consolidated(*changes) if old[0].schema == new[0].schema else changes
+
+
+def elements(table: pa.RecordBatch, weights: Longs, of: TypeInformation) -> tuple[pa.RecordBatch, Longs]:
+    """An element of the stream for each time that a row is there, and the row of each. ``of``: their type; if it has no weights,
+    no row may be removed."""
+    rows = np.repeat(np.arange(len(weights)), np.abs(weights))
+    found = with_weights(table.take(pa.array(rows)), np.sign(weights[rows]) if WEIGHT in of.column_names else None)
+    return pa.RecordBatch.from_arrays(found.columns, schema=of.arrow_schema), rows
 
 
 def with_schema(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -196,7 +196,7 @@ class Session:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
         elif key == STATE_TTL and parse_duration_ms(key, value):
             raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
-        elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "default"):
+        elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         else:
             self.env.configure({key: value})

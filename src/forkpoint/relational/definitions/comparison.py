@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, compare_groups, stored_definition
+from forkpoint.relational.definitions.groups import DIFFERENCE, OTHERWISE, REMEDY, compare_groups, stored_definition
 from forkpoint.relational.definitions.rows import compare_rows, stored_rows
 from forkpoint.relational.functions.user import is_user, parts_of
 
@@ -25,11 +25,8 @@ def compare(saved: Any, wanted: Any, functions: frozenset[str] = frozenset()) ->
             now = (
                 f"is version {has[name]} now" if changed else "is not registered any more: register it, even if nothing calls it"
             )
-            return f"its result was computed by function {name}, version {version}, which {now}; or {_REMEDY}", ""
+            return f"its result was computed by function {name}, version {version}, which {now}; or {OTHERWISE}", ""
     return refused, change
-
-
-_REMEDY = "write the changed query's result into another table, or start without state (-s none)"
 
 
 def missing_functions(definition: Any, functions: frozenset[str]) -> str:
@@ -48,7 +45,7 @@ def missing_functions(definition: Any, functions: frozenset[str]) -> str:
         else (
             "the result of the old query was computed by function "
             + " and ".join(f"{name}, version {v}" for name, v in missing)
-            + f", which the program does not have: register it, even if nothing calls it; or {_REMEDY}"
+            + f", which the program does not have: register it, even if nothing calls it; or {OTHERWISE}"
         )
     )
 

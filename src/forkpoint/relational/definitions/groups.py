@@ -101,10 +101,8 @@ def read_stored(content: Any, of: type[T]) -> T:
         raise SavepointCorrupt(f"the definition of a query's state cannot be read: {error}") from error
 
 
-REMEDY = (
-    "compute it again from its input (forkpoint recompute), write the changed query's result into another table, or start "
-    "without state (-s none)"
-)
+OTHERWISE = "write the changed query's result into another table, or start without state (-s none)"
+REMEDY = f"compute it again from its input (forkpoint recompute), {OTHERWISE}"
 
 
 def compare_groups(old: GroupDefinition, new: GroupDefinition) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class QueryStates:
 
 def queries_of(states: Iterable[StateInfo], sinks: Iterable[str]) -> dict[str, QueryStates]:
     """The queries of tables. ``sinks``: the uids of a job's sinks."""
-    tables = sorted((uid.removesuffix(SINK) for uid in sinks if uid.endswith(SINK)), key=len, reverse=True)
+    tables = [uid.removesuffix(SINK) for uid in sinks if uid.endswith(SINK)]
     found: dict[str, dict[str, Aggregate | Join | Over]] = {table: {} for table in tables}
     for state in states:
         node = _node_of(state)

@@ -24,17 +24,16 @@ from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
 from forkpoint.relational.operators.keyed import key_columns
-from forkpoint.relational.operators.multisets import Multiset, of_distinct, stored_entries, values_descriptor
+from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
 from forkpoint.relational.operators.replaced import Replaced
-from forkpoint.relational.operators.results import Groups, view_of
-from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of, decode_keys
+from forkpoint.relational.operators.results import Groups, before_elements, stored_groups, view_of
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key
 from forkpoint.types import from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
@@ -202,8 +201,8 @@ class GroupAggregate(GroupOperator):
 
     def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> list[Changes]:
         """The changes of groups without rows in this epoch, because the query has changed."""
-        groups = self._stored()
-        if groups is None:
+        groups = stored_groups(self._backend, STATE_NAME, self._columns.type, self._backend.key_type)
+        if not len(groups.keys):
             return []
         if touched is not None:
             known = set(map(self._backend.key_type.encode, self._backend.key_type.from_arrow(touched)))
@@ -212,15 +211,6 @@ class GroupAggregate(GroupOperator):
             groups = Groups(groups.keys.filter(keep), {name: column.filter(keep) for name, column in groups.state.items()})
         changes, _ = self._changes(view_of(before, groups), view_of(self._definition, groups), len(groups.keys))
         return [(changes, None)]
-
-    def _stored(self) -> Groups | None:
-        """All groups in the store."""
-        found = stored_entries(self._backend, STATE_NAME)
-        if not found:
-            return None
-        keys, values = [decode_state_key(name).key for name, _ in found], [value for _, value in found]
-        names = self._columns.type.arrow_schema.names
-        return Groups(decode_keys(keys, self._backend.key_type), dict(zip(names, self._columns.decoded(values), strict=True)))
 
     def _emitted(self, batch: Batch, epoch: Epoch, parts: list[Changes]) -> Batch:
         if not parts:
@@ -232,9 +222,8 @@ class GroupAggregate(GroupOperator):
         def coordinates() -> tuple[Longs, Longs, Longs, None]:
             found = []
             for changes, rows in parts:
-                if rows is None:  # before the epoch's elements
-                    size = changes.num_rows
-                    found.append((np.full(size, 2 * epoch.window.before + 1), np.zeros(size, np.int64), np.arange(size)))
+                if rows is None:
+                    found.append(before_elements(epoch, changes.num_rows)[:3])
                 else:
                     positions, splits, sequence, _ = batch.coordinates(rows)
                     found.append((spread(positions, len(rows)), spread(splits, len(rows)), sequence))

@@ -16,10 +16,16 @@ from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.operators.joins.pairs import Rows, joined
 from forkpoint.relational.operators.keyed import parts_of_keys
-from forkpoint.relational.operators.multisets import Counts
+from forkpoint.relational.operators.multisets import Counts, stored_entries
 from forkpoint.relational.operators.over import computed
 from forkpoint.relational.plan import PRESENT, Join
-from forkpoint.runtime.exchange.batch import Longs
+from forkpoint.runtime.columnar.keys import decode_keys
+from forkpoint.runtime.columnar.leaves import Codec
+from forkpoint.runtime.exchange.batch import Coordinates, Longs
+from forkpoint.runtime.operators.base import Epoch
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
+from forkpoint.state import decode_state_key
+from forkpoint.types import TypeInformation
 
 Bools = npt.NDArray[np.bool_]
 
@@ -45,6 +51,19 @@ def view_of(definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.Reco
     named = {key.name: part for key, part in zip(definition.aggregate.keys, parts, strict=True)}
     shown, columns = definition.rows(named, {name: column.take(indices) for name, column in groups.state.items()})
     return present if shown is None else present[shown], columns
+
+
+def stored_groups(backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation) -> Groups:
+    """All groups in the store. ``of``, ``key_type``: the saved types of accumulators and keys."""
+    found = stored_entries(backend, name)
+    keys = decode_keys([decode_state_key(entry).key for entry, _ in found], key_type)
+    columns = Codec(of).columns([value for _, value in found])
+    return Groups(keys, dict(zip(of.arrow_schema.names, columns, strict=True)))
+
+
+def before_elements(epoch: Epoch, size: int) -> Coordinates:
+    """The coordinates of results that come before the epoch's elements."""
+    return np.full(size, 2 * epoch.window.before + 1), np.zeros(size, np.int64), np.arange(size), None
 
 
 def rows_of(definition: RowsDefinition, side: str, counts: Counts, keys: pa.Array) -> Rows:

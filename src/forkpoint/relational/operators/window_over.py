@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
-from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, distinct, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, distinct, saved_as, state_name, still_kept, stored_form
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
@@ -29,7 +29,6 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, Task
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.types import from_description
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ class WindowOver(KeyedOperator):
         assert definition.node.until
         self._definition, self._until, self._in = definition, definition.node.until, info.operator.inputs[0].type
         descriptor = descriptor_of(definition, "")
-        self._before: RowsDefinition | None = None
-        known, self._saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
-        if known is not None and known.definition != descriptor.definition:
-            self._before, self._saved = stored_rows(known.definition), from_description(known.namespace_type)
+        self._before, self._saved = saved_as(info, backend, descriptor)
         self._rows = Multiset(backend, descriptor)
         backend.record("timers-event", EVENT_TIMERS, None)
         self._timers, self._rank = backend.sid(EVENT_TIMERS), firing_rank(info.operator.stage, event=True)

@@ -18,10 +18,10 @@ import pyarrow as pa
 from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import Expression
-from forkpoint.relational.operators.joins.keyed_rows import row_type_of, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.keyed_rows import row_type_of, saved_as, state_name, still_kept, stored_form
 from forkpoint.relational.operators.joins.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, scanned, stored_entries
@@ -38,7 +38,7 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, Task
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.types import TypeInformation, Types, from_description
+from forkpoint.types import TypeInformation, Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -163,9 +163,8 @@ class IntervalJoin(KeyedOperator):
         self._sides = []
         for ordinal, name in enumerate(spec.definition.sides):
             descriptor = descriptor_of(spec.definition, name)
-            known, saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
-            if known is not None and known.definition != descriptor.definition:
-                self._before, saved = stored_rows(known.definition), from_description(known.namespace_type)
+            before, saved = saved_as(info, backend, descriptor)
+            self._before = before or self._before
             backend.record("map", descriptor.name, _NUMBERS, descriptor.key_type, definition=descriptor.definition)
             of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
             assert of is not None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.changes import WEIGHT, Owned, consolidated, weights_of, with_schema, with_weights
+from forkpoint.relational.changes import WEIGHT, Owned, consolidated, difference, elements, weights_of
 from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
 from forkpoint.relational.evaluation import true_rows
@@ -25,7 +25,7 @@ from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
 from forkpoint.relational.operators.replaced import Replaced
-from forkpoint.relational.operators.results import none_of, result_of, rows_of
+from forkpoint.relational.operators.results import before_elements, none_of, result_of, rows_of
 from forkpoint.relational.plan import LEFT, Join, Over
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
@@ -59,6 +59,16 @@ def descriptor_of(definition: RowsDefinition, side: str) -> MapStateDescriptor[A
     found: MapStateDescriptor[Any, int] = MapStateDescriptor(state_name(side), row_type_of(definition.kept(side)), Types.LONG())
     found.definition = definition.to_json(side)
     return found
+
+
+def saved_as(
+    info: TaskInfo, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, Any]
+) -> tuple[RowsDefinition | None, TypeInformation]:
+    """What the stored rows of a side mean if the query has changed since they were saved, else None; and their type."""
+    known = info.known_states.get(backend.sid(descriptor.name))
+    if known is None or known.definition == descriptor.definition:
+        return None, descriptor.key_type
+    return stored_rows(known.definition), from_description(known.namespace_type)
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,8 @@ class KeyedRows(KeyedOperator):
         self._sides = []
         for ordinal, name in enumerate(spec.definition.sides):
             descriptor = descriptor_of(spec.definition, name)
-            known, saved = info.known_states.get(backend.sid(descriptor.name)), descriptor.key_type
-            if known is not None and known.definition != descriptor.definition:
-                self._before, saved = stored_rows(known.definition), from_description(known.namespace_type)
+            before, saved = saved_as(info, backend, descriptor)
+            self._before = before or self._before
             of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
             assert of is not None
             self._sides.append(Side(name, of, Multiset(backend, descriptor), saved))
@@ -180,9 +189,7 @@ class KeyedRows(KeyedOperator):
             found = self._difference(before, old, kept, added)
             rows = np.flatnonzero(self._updating | (found[1] > 0))
             found = found[0].take(pa.array(rows)), found[1][rows], found[2][rows]
-        size = int(np.abs(found[1]).sum())
-        first = 2 * epoch.window.before + 1  # before the epoch's elements
-        return self._emitted(found, lambda _: (np.full(size, first), np.zeros(size, np.int64), np.arange(size), None))
+        return self._emitted(found, lambda at: before_elements(epoch, len(at)))
 
     def _difference(self, before: RowsDefinition, old: list[Rows], kept: list[Rows], added: list[Rows]) -> Owned:
         """The new result, with the epoch's rows, without the old one."""
@@ -190,13 +197,7 @@ class KeyedRows(KeyedOperator):
         schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
         new = [one.with_columns_of(other).followed_by(other) for one, other in zip(kept, added, strict=True)]
         shown, was_shown = result_of(self._definition, none_of(new), new), result_of(before, none_of(old), old)
-        changes = (
-            pa.concat_batches([with_schema(part[0], schema) for part in (was_shown, shown)]),
-            np.concatenate([-was_shown[1], shown[1]]),
-            np.concatenate([was_shown[2], shown[2]]),
-        )
-        # Rows with other columns than before are emitted again, whatever their values.
-        return consolidated(*changes) if was_shown[0].schema == shown[0].schema else changes
+        return difference(was_shown, shown, schema)
 
     def _gained(self, was_shown: Expression | None, kept: list[Rows], added: list[Rows]) -> Owned:
         """What an inner join that only adds rows has gained. What was emitted stays, even if the new query has no such rows.
@@ -216,12 +217,10 @@ class KeyedRows(KeyedOperator):
     def _emitted(self, changes: Owned, coordinates: Callable[[Longs], Coordinates]) -> Batch:
         """One element for each row and change. ``coordinates``: of elements, by the index of their key."""
         table, weights, owners = changes
-        rows = np.repeat(np.arange(len(weights)), np.abs(weights))
-        if not len(rows):
+        if not weights.any():
             return empty_batch(self._type)
         assert self._type is not None
-        table = with_weights(table.take(pa.array(rows)), np.sign(weights[rows]) if self._updating else None)
-        table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
+        table, rows = elements(table, weights, self._type)
         return DerivedBatch(len(rows), lambda: coordinates(owners[rows]), table=table, type=self._type)
 
     def changes(self) -> ChangeLog:

@@ -16,12 +16,13 @@ import pyarrow as pa
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import weights_of
-from forkpoint.relational.definitions.rows import RowsDefinition, stored_rows
+from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.operators.joins.interval_join import Arrivals, event_times
 from forkpoint.relational.operators.joins.keyed_rows import (
     descriptor_of,
     distinct,
     row_type_of,
+    saved_as,
     state_name,
     still_kept,
     stored_form,
@@ -43,7 +44,7 @@ from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_state_key
-from forkpoint.types import Types, from_description
+from forkpoint.types import Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
@@ -137,11 +138,8 @@ class TemporalJoin(KeyedOperator):
         assert definition.node.as_of
         self._definition, self._join, self._as_of = definition, definition.node, definition.node.as_of
         self._inputs = [next(edge.type for edge in info.operator.inputs if edge.ordinal == nth) for nth in (0, 1)]
-        self._before: RowsDefinition | None = None
         left, right = descriptor_of(definition, LEFT), versions_descriptor(definition)
-        known, self._saved = info.known_states.get(backend.sid(left.name)), left.key_type
-        if known is not None and known.definition != left.definition:
-            self._before, self._saved = stored_rows(known.definition), from_description(known.namespace_type)
+        self._before, self._saved = saved_as(info, backend, left)
         self._rows, self._counts, self._codec = Multiset(backend, left), Codec(left.value_type), Codec(right.value_type)
         backend.record("map", right.name, right.value_type, _TIME, definition=right.definition)
         backend.record("timers-event", EVENT_TIMERS, None)
