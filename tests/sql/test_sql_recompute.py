@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sql_results import answered
 from test_sql_changes import ROWS, run
 
-from forkpoint.operations.versions.recompute import replace_query
+from forkpoint.operations.versions.recompute import check_functions, replace_query
 from forkpoint.relational.definitions.queries import queries_of, replaced_results
 from forkpoint.state_processor import SavepointReader, SavepointWriter
 from forkpoint.testing import ABORT, PAUSE, Eof
@@ -70,3 +70,11 @@ def test_the_first_epoch_emits_the_difference_once(tmp_path_factory: pytest.Temp
     assert min(rows.values(), default=0) >= 0
     assert run(new, [*script, PAUSE, Eof(savepoint=True)], state, parallelism) == []
     assert not any("replaced" in each.name for each in SavepointReader.find(state, "test").states)
+
+
+def test_a_result_that_also_keeps_values_needs_no_functions(tmp_path: Path) -> None:
+    run("SELECT k, COUNT(DISTINCT v) AS n FROM orders GROUP BY k", [*ROWS[:3], PAUSE, Eof(savepoint=True)], tmp_path)
+    saved = SavepointReader.find(tmp_path, "test")
+    uid = "totals-group-by-k"
+    assert len([each for each in saved.states if each.uid == uid and not each.is_timers]) == 2
+    check_functions(saved, {uid: uid}, {uid: frozenset()})

@@ -139,6 +139,11 @@ class StateInfo(Record, frozen=True, kw_only=True):
         return self.name.startswith(_REPLACED) and self.definition not in (None, EMITTED)
 
     @property
+    def is_shown(self) -> bool:
+        """Whether a query's operator computes what it shows from this state."""
+        return self.definition is not None and "view" in self.definition
+
+    @property
     def where(self) -> str:
         """The state's name and operator, for messages."""
         return f"state {self.name!r} of operator {self.uid!r}"

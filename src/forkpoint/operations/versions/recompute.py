@@ -67,7 +67,8 @@ def recompute(
     )
     tables = _tables(check_program(graph, old.metadata), saved)
     replaced = {table: replaced_results(table, saved[table], wanted[table]) for table in tables}
-    _check_functions(graph, old, replaced)
+    for results in replaced.values():
+        check_functions(old, results, {operator.uid: operator.spec.functions for operator in graph.operators})
     savepoint_id, directory = root.new_savepoint(old.job, None, label)
     trial = f"{JOB}-{savepoint_id}"
     try:
@@ -127,13 +128,12 @@ def _tables(plan: RestorePlan, saved: Mapping[str, QueryStates]) -> tuple[str, .
     return tuple(dict.fromkeys(table for table in refused.values() if table is not None))
 
 
-def _check_functions(graph: JobGraph, old: SavepointReader, replaced: Mapping[str, Mapping[str, str]]) -> None:
-    """Raises RestoreRefused unless the program can compute the old results."""
-    states = {state.uid: state for each in old.states for state in each.infos if state.definition is not None}
-    for results in replaced.values():
-        for uid, before in results.items():
-            if missing := missing_functions(states[before].definition, graph.by_uid[uid].spec.functions):
-                raise RestoreRefused(f"operator {before!r}: {missing}")
+def check_functions(old: SavepointReader, replaced: Mapping[str, str], functions: Mapping[str, frozenset[str]]) -> None:
+    """Raises RestoreRefused unless a program with these functions, by operator, can compute the replaced results."""
+    definitions = {state.uid: state.definition for each in old.states for state in each.infos if state.is_shown}
+    for uid, before in replaced.items():
+        if missing := missing_functions(definitions[before], functions[uid]):
+            raise RestoreRefused(f"operator {before!r}: {missing}")
 
 
 def _sources(graph: JobGraph, tables: Iterable[str]) -> list[str]:

@@ -43,8 +43,7 @@ class Replaced:
         for state in old:
             value, namespace = (None if t is None else from_description(t) for t in (state.value_type, state.namespace_type))
             backend.record(state.kind, state.name, value, namespace, definition=EMITTED)
-        new = [state for state in known if state.definition is not None and state not in old]
-        return Replaced(backend, old, [state for state in new if "values" not in state.definition])
+        return Replaced(backend, old, [state for state in known if state.is_shown and state not in old])
 
     def with_difference(self, batch: Batch, epoch: Epoch, of: TypeInformation) -> Batch:
         """An epoch's output, and the difference between the new query's result at its start and the replaced query's; net, and

@@ -156,7 +156,7 @@ class SavepointWriter:
         emits the difference between both results."""
         states = self._known(uid).states
         for state in SavepointWriter.from_existing_savepoint(other)._known(replaced).states.values():
-            if state.info.definition is not None and "values" not in state.info.definition:
+            if state.info.is_shown:
                 info = state.info.as_replaced(uid)
                 states[info.name] = replace(state, info=info)
         return self
