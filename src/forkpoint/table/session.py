@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
@@ -23,6 +25,7 @@ from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
+from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
@@ -57,6 +60,8 @@ class Session:
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.catalog.states.place is None:
+            self.catalog.states.place = partial(_state_root_of, self.env)
         self._initial = self.env.options, self.name
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
@@ -112,6 +117,8 @@ class Session:
             return
         table = self._table(statement.name, statement.at, statement.source)
         path = self.catalog.path(statement.name)
+        if path not in self.catalog.tables:
+            raise statement.source.error(statement.at, f"table {statement.name!r} is saved state: its columns are the job's")
         match statement.change:
             case Rename(column=None, to=to):
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
@@ -236,7 +243,10 @@ class Session:
             view = self.catalog.views.get(path)
             if isinstance(view, View):
                 return self._plan_of_view(path, view, within)
-            return self.catalog.read(name if name in self.catalog.unnamed else path)
+            plan = self.catalog.read(name if name in self.catalog.unnamed else path)
+            if plan is None and (problem := self.catalog.states.missing(path)):
+                raise query.source.error(query.source.text.find(path.rpartition(".")[2], query.start), problem)
+            return plan
 
         return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
@@ -264,9 +274,10 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
+        table = self.catalog.table(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
-            raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
+            problem = self.catalog.states.missing(path)
+            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
@@ -318,10 +329,15 @@ class Session:
             )
 
     def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
-        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+        table = self._read_table(name)
         if not isinstance(table, CreateTable):
             raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
         return lookup_of(table, key)
+
+    def _read_table(self, path: str) -> CreateTable | StreamTable:
+        table = self.catalog.streams.get(path) or self.catalog.unnamed.get(path) or self.catalog.table(path)
+        assert isinstance(table, CreateTable | StreamTable)
+        return table
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""
@@ -329,8 +345,7 @@ class Session:
         if name == ONE_ROW.table:
             return self._sources.setdefault(name, one_row())
         if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
-            assert not isinstance(table, ProgramView)
+            table = self._read_table(name)
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
@@ -351,6 +366,10 @@ class Session:
                 f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
+
+
+def _state_root_of(env: StreamExecutionEnvironment) -> str:
+    return absolute(env.options.state_root or env.launch.state_root or state_root() or DEFAULT_STATE_ROOT)
 
 
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:

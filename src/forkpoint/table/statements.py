@@ -99,7 +99,7 @@ def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> 
             return Answer((f"current {what.lower()} name",), [(catalog.current[what == "DATABASE"],)])
         case ShowCreate(what=what, name=name, at=at):
             path = catalog.path(name)
-            table, view = catalog.tables.get(path), catalog.views.get(path)
+            table, view = catalog.table(path), catalog.views.get(path)
             if what == "TABLE" and table is not None:
                 return table_ddl(path, table)
             if what == "VIEW" and isinstance(view, View):
@@ -119,7 +119,7 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
     catalog = session.catalog
     match statement.what:
         case "CATALOGS":
-            return names("catalog", sorted(catalog.databases), statement)
+            return names("catalog", catalog.catalogs(), statement)
         case "USER FUNCTIONS":
             return names("function", catalog.functions.names(), statement)
         case "FUNCTIONS":
@@ -131,11 +131,11 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
             return columns(found, title="field name", statement=statement)
         case "DATABASES":
             of = statement.of or catalog.current[0]
-            if of not in catalog.databases:
-                raise source.error(statement.at, f"there is no catalogue {of!r}; {did_you_mean(of, catalog.databases)}")
-            return names("database", sorted(catalog.databases[of]), statement)
+            if of not in catalog.catalogs():
+                raise source.error(statement.at, f"there is no catalogue {of!r}; {did_you_mean(of, catalog.catalogs())}")
+            return names("database", sorted(catalog.databases_of(of)), statement)
     space = catalog.current if statement.of is None else catalog.space(statement.of)
-    problem = catalog.missing_space(catalog.path("any", space))
+    problem = catalog.missing_database(space)
     if problem is not None:
         raise source.error(statement.at, problem)
     views = {*catalog.views, *catalog.streams}
