@@ -78,6 +78,7 @@ def tree_json(tree: Tree) -> dict[str, Any]:
 
 
 def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
+    from forkpoint.checkpoint.manifest import Run
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.operations.jobs.lineage import job_of
 
@@ -96,6 +97,7 @@ def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
         "path": tree.paths.get(key.id) if key.kind == "savepoint" else None,
         "missing": record is None,
         "program": tree.programs.get(run) if run is not None else None,
+        "emptied": record.emptied if isinstance(record, Run) else [],
     }
 
 

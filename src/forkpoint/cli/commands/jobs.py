@@ -195,6 +195,8 @@ def _described(node: Node, tree: Tree) -> Text:
             words.append(os.path.basename(tree.programs[record.job, record.run]))
         if record.parent.kind == "checkpoint":
             words.append(f"from checkpoint {record.parent.epoch} of {record.parent.run}")
+        if record.emptied:
+            words.append(f"with empty state of {', '.join(record.emptied)}")
         label, note, created_ms = record.label, None, record.started_ms
     else:
         marks = {"drained": record.drained, "edited": record.edited, "scheduled": record.schedule_ms is not None}

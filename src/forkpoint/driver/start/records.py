@@ -67,6 +67,7 @@ class RunRecords:
             },
             machine=socket.gethostname(),
             pid=os.getpid(),
+            emptied=manifest.emptied,
         )
         self.storage.put(self.paths.plan_file(manifest.run), PLAN.dump(self.plan))
         self._put(self._run)
