@@ -11,12 +11,13 @@ from forkpoint.graph.transformations import Edge
 from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
-from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
+from forkpoint.sql.catalog_statements import IN_MEMORY, STORED, CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
 from forkpoint.table.connectors.registry import makes
 from forkpoint.table.function_catalog import FunctionCatalog
 from forkpoint.table.state_tables import STATE, StateTables
+from forkpoint.table.stored_catalogs import NEW, StoredCatalogs
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading
@@ -68,7 +69,8 @@ class ProgramView:
 @dataclass
 class Catalog:
     """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is.
-    ``unnamed``: those of the program that SQL does not list, by generated names. ``states``: what the catalogue `state` has."""
+    ``unnamed``: those of the program that SQL does not list, by generated names. ``states``: what the catalogue `state` has.
+    ``stored``: the catalogues that are kept under the state root."""
 
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Catalog:
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
     states: StateTables = field(default_factory=StateTables)
+    stored: StoredCatalogs = field(default_factory=StoredCatalogs)
 
     @property
     def _all(self) -> Mapping[str, Any]:
@@ -148,6 +151,10 @@ class Catalog:
         """The databases of a catalogue; none if there is no such catalogue."""
         return self.states.databases() if catalog == STATE else self.databases.get(catalog, [])
 
+    def type_of(self, catalog: str) -> str:
+        """The type of a catalogue."""
+        return STATE if catalog == STATE else STORED if catalog in self.stored.known else IN_MEMORY
+
     def space(self, name: str) -> Space:
         """The catalogue and database of a database's name."""
         first, _, second = name.rpartition(".")
@@ -170,6 +177,8 @@ class Catalog:
             case CreateSpace(first=first):
                 if exists and not statement.if_not_exists:
                     return f"there already is a catalogue {name!r}"
+                if statement.of == STORED and not exists:
+                    self.stored.known.setdefault(name, NEW)
                 self.databases.setdefault(name, [first])
             case _ if not exists:
                 ignored = isinstance(statement, DropSpace) and statement.if_exists

@@ -33,6 +33,7 @@ from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
+from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
@@ -220,8 +221,14 @@ class Session:
 
     # -- queries
 
+    def load_catalogs(self) -> None:
+        """Read the catalogues that are kept under the state root, once."""
+        if not self.catalog.stored.loaded:
+            refresh(self)
+
     def plan(self, query: Query, given: Mapping[str, Plan] = MappingProxyType({})) -> Plan:
         """The plan of a query. ``given``: tables of the program, by their names in it. Raises SqlError."""
+        self.load_catalogs()
         return self._plan(query, None, (), given)
 
     def _plan(

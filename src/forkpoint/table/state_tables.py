@@ -26,19 +26,19 @@ class StateTables:
         self.place = place
 
     @property
-    def _root(self) -> str:
+    def root(self) -> str:
         assert self.place is not None
         return self.place()
 
     def databases(self) -> list[str]:
         """The jobs that have committed an epoch, or have savepoints."""
-        storage = open_storage(self._root)
+        storage = open_storage(self.root)
         committed = {job_of(path) for path in storage.list(JOBS) if "/checkpoints/" in path}
         return sorted({*(job for job in committed if job is not None), *jobs_with_savepoints(storage)})
 
     def tables(self, job: str) -> dict[str, StateRows]:
         """The states of a job, and the timers of its operators, by their names in SQL. Raises JobNotFound."""
-        names, saved = UniqueNames(), saved_state(self._root, job)
+        names, saved = UniqueNames(), saved_state(self.root, job)
         return {names.first_free(table_name(state)): state for state in saved.states}
 
     def table(self, path: str) -> CreateTable | None:
@@ -54,7 +54,7 @@ class StateTables:
         return None if state is None else self._definition(path, job, state)
 
     def _definition(self, path: str, job: str, state: StateRows) -> CreateTable:
-        options = {"connector": STATE, "job": job, "operator": state.uid, "state": state.name, "state-root": self._root}
+        options = {"connector": STATE, "job": job, "operator": state.uid, "state": state.name, "state-root": self.root}
         return CreateTable(path, tuple(columns_of(state)), (), options, False, Text(path, STATE), {"": 0})
 
     def missing(self, path: str) -> str | None:
@@ -66,5 +66,5 @@ class StateTables:
         try:
             known: Any = self.tables(job)
         except JobNotFound:
-            return f"there is no job {job!r} with state below {self._root}; {did_you_mean(job, self.databases())}"
+            return f"there is no job {job!r} with state below {self.root}; {did_you_mean(job, self.databases())}"
         return f"job {job!r} has no state {name!r}; {did_you_mean(name, known)}"
