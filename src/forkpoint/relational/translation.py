@@ -21,6 +21,7 @@ from forkpoint.relational.operators.joins.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.process import partition_key, process_spec
+from forkpoint.relational.operators.retention import Retention
 from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
@@ -41,6 +42,7 @@ from forkpoint.relational.plan import (
     Union,
     Unnest,
     Window,
+    inputs_of,
     is_updating,
     is_windowed,
     nodes_of,
@@ -56,13 +58,14 @@ _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 class Translator:
     """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids.
     ``lookup``: how rows of a table are found by the values of columns. ``functions``: the user's, by identity. ``processes``: the
-    process functions of the job so far, by uid."""
+    process functions of the job so far, by uid. ``ttl_ms``: how long state is kept that hints say nothing about."""
 
     source: Callable[[Scan], tuple[Edge, ...]]
     name: str
-    lookup: Callable[[str, tuple[str, ...]], LookupTable]
+    lookup: Callable[[Scan, tuple[str, ...]], LookupTable]
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
+    ttl_ms: int | None = None
     _taken: set[str] = field(default_factory=set)
 
     def translate(self, plan: Plan) -> tuple[Edge, ...]:
@@ -150,7 +153,7 @@ class Translator:
             f"group by {', '.join(definition.key_names)}",
             tuple(replace(edge, partitioning=key) for edge in self._select(window.input, None, items)),
             row_type(schema),
-            uid=self._uid(_role(definition)),
+            uid=self._uid(_role(definition), aggregate),
         )
 
     def _unnest(
@@ -212,18 +215,19 @@ class Translator:
         upstream = self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
         return Transformation(
-            (WindowAggregateSpec if windowed else GroupAggregateSpec)(definition),
+            WindowAggregateSpec(definition) if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
-            uid=self._uid(_role(definition)),
+            uid=self._uid(_role(definition), aggregate),
         )
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view)
         updating = weighted or is_updating(node)
         (name, role), of = _role_of_rows(definition), row_type(schema, updating=updating)
-        return Transformation(KeyedRowsSpec(definition, updating), name, self._sides(definition), of, uid=self._uid(role))
+        spec = KeyedRowsSpec(definition, updating, self._retention(node))
+        return Transformation(spec, name, self._sides(definition), of, uid=self._uid(role, node))
 
     def _final_rows(self, node: Join | Over, view: View, schema: Schema) -> Transformation:
         """A node whose rows are kept until event time has passed them."""
@@ -232,17 +236,17 @@ class Translator:
         if isinstance(node, Join):
             spec = TemporalJoinSpec(definition) if node.as_of else IntervalJoinSpec(definition)
         name, role = _role_of_rows(definition)
-        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
+        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role, node))
 
     def _lookup(self, node: Join, view: View, schema: Schema) -> Transformation:
         from forkpoint.relational.operators.joins.lookup_join import lookup_spec  # imports asyncio
 
         definition = RowsDefinition(node, view)
         assert isinstance(node.right, Scan)
-        table = self.lookup(node.right.table, tuple(str(key) for _, key in node.keys))
+        table = self.lookup(node.right, tuple(str(key) for _, key in node.keys))
         (_, role), of = _role_of_rows(definition), row_type(schema)
         inputs, name = self._sides(definition, (LEFT,)), f"{node.kind} lookup join"
-        return Transformation(lookup_spec(definition, table), name, inputs, of, uid=self._uid(role))
+        return Transformation(lookup_spec(definition, table), name, inputs, of, uid=self._uid(role, node))
 
     def _sides(self, definition: RowsDefinition, sides: tuple[str, ...] = ()) -> tuple[Edge, ...]:
         """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
@@ -258,8 +262,20 @@ class Translator:
             edges += [replace(edge, partitioning=key, ordinal=ordinal) for edge in upstream]
         return tuple(edges)
 
-    def _uid(self, role: str) -> str:
-        return free_name(f"{self.name}-{role}", self._taken)
+    def _uid(self, role: str, node: Aggregate | Join | Over) -> str:
+        if not (node.hints and node.hints.uid):
+            return free_name(f"{self.name}-{role}", self._taken)
+        uid = f"{self.name}-{node.hints.uid}"
+        if uid in self._taken:
+            raise ConfigError(f"two nodes of the query are named {node.hints.uid!r}; give one another name in the hint UID")
+        self._taken.add(uid)
+        return uid
+
+    def _retention(self, node: Aggregate | Join | Over) -> Retention:
+        below = (each.hints for each in nodes_of(node) if isinstance(each, Aggregate | Join | Over))
+        hinted = any(any(hints.ttl_ms) for hints in below if hints)
+        ttl_ms = tuple(ttl_of(node, ordinal, self.ttl_ms) for ordinal in range(len(inputs_of(node))))
+        return Retention(ttl_ms, incomplete=hinted or self.ttl_ms is not None)
 
 
 def _role(definition: GroupDefinition) -> str:
@@ -277,6 +293,12 @@ def _role_of_rows(definition: RowsDefinition) -> tuple[str, str]:
         return f"over {', '.join(keys)}", "-".join(("over", *keys))
     tables = dict.fromkeys(each.table for each in nodes_of(node) if isinstance(each, Scan))
     return f"{node.kind} join{' in event time' * is_final(node)}", "-".join(("join", *tables))
+
+
+def ttl_of(node: Aggregate | Join | Over, ordinal: int, configured_ms: int | None) -> int | None:
+    """How long a node keeps the state of an input, in ms; None without limit."""
+    given = node.hints.ttl_ms[ordinal] if node.hints and ordinal < len(node.hints.ttl_ms) else None
+    return configured_ms if given is None else given or None
 
 
 def in_several_windows(plan: Plan) -> bool:

@@ -25,6 +25,7 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
+from forkpoint.table.api.settings import STATE_TTL
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
@@ -33,7 +34,7 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
-STATE_TTL, TIME_ZONE = "table.exec.state.ttl", "table.local-time-zone"
+TIME_ZONE = "table.local-time-zone"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
 
@@ -51,6 +52,7 @@ class Session:
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
     duplicates: bool = False
+    ttl_ms: int | None = None
     _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
@@ -194,8 +196,8 @@ class Session:
             self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
-        elif key == STATE_TTL and parse_duration_ms(key, value):
-            raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
+        elif key == STATE_TTL:
+            self.ttl_ms = parse_duration_ms(key, value) or None
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         else:
@@ -206,7 +208,7 @@ class Session:
         """Undo SET, for one option or for all."""
         kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
         self.env.options, self.name = self._initial
-        self.idle_timeout_ms, self.duplicates = None, False
+        self.idle_timeout_ms, self.duplicates, self.ttl_ms = None, False, None
         self.settings.clear()
         for name, value in kept.items():
             self.set(name, value)
@@ -276,7 +278,7 @@ class Session:
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
         functions = self.catalog.functions.by_identity
-        return Translator(self._source, name, self._lookup, functions, self._processes).translate(plan)
+        return Translator(self._source, name, self._lookup, functions, self._processes, self.ttl_ms).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -317,7 +319,8 @@ class Session:
                 "and make them the primary key",
             )
 
-    def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
+    def _lookup(self, scan: Scan, key: tuple[str, ...]) -> LookupTable:
+        name = scan.table
         table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
         if not isinstance(table, CreateTable):
             raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
@@ -343,7 +346,7 @@ class Session:
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
             self._versions[name] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
+                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name), self.ttl_ms)
             self._sources[name] = edges
         found = (self._versions if scan.versions else self._sources)[name]
         if not found:
