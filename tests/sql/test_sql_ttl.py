@@ -146,3 +146,32 @@ def test_settings() -> None:
     assert "keeps a row for each group, for 36 hours after the last change" in plan
     tables.execute_sql("RESET 'table.exec.state.ttl'")
     assert config.get_idle_state_retention() == timedelta(0)
+
+
+def test_hints_say_how_long_each_state_is_kept_and_name_operators(tmp_path: Path) -> None:
+    queries = {
+        "pairs": PAIRS.replace("SELECT", f"SELECT /*+ STATE_TTL('p' = '{TTL_S} s'), UID('pairs') */"),
+        "groups": "SELECT /*+ UID('named') STATE_TTL('orders' = '0 s') */ k, COUNT(*) AS n FROM orders GROUP BY k",
+        "all": "SELECT n, COUNT(*) AS m FROM "
+        "(SELECT /*+ STATE_TTL('orders' = '10 s') */ k, COUNT(*) AS n FROM orders GROUP BY k) GROUP BY n",
+    }
+    rows = [Order("a", 1, 1, None), Order("a", 2, 2, None), Order("b", 2, 3, None)]
+    script = [*rows, Advance(15_000), Order("a", 0, 4, None), Order("a", 3, 5, None), PAUSE, Eof(savepoint=True)]
+    found = changes_of(queries, script, ttl="0 s", state=tmp_path)
+    assert found["pairs"] == {(1, 2): 1, (4, 5): 1, (1, 5): 1, (2, 5): 1}
+    assert found["groups"] == {("a", 4): 1, ("b", 1): 1}
+    assert found["all"] == {(2, 2): 1, (1, 1): 1}  # the group of before is not taken back
+    assert {"pairs-pairs", "groups-named"} <= {each.uid for each in SavepointReader.find(tmp_path, "test").states}
+
+
+def test_options_of_a_hint(tmp_path: Path) -> None:
+    tables = fp.StreamTableEnvironment.create(fp.StreamExecutionEnvironment.get_execution_environment())
+    tables.execute_sql("CREATE TABLE t (k INT) WITH ('connector' = 'datagen', 'number-of-rows' = '5')")
+    query = "SELECT 'few', k FROM t /*+ OPTIONS('number-of-rows' = '2') */ AS u UNION ALL SELECT 'all', k FROM t"
+    assert Counter(row[0] for row in tables.execute_sql(query).collect()) == {"few": 2, "all": 5}
+    tables.execute_sql(
+        f"CREATE TABLE files (k INT) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/a', 'format' = 'json')"
+    )
+    tables.execute_sql(f"INSERT INTO files /*+ OPTIONS('path' = '{tmp_path}/b') */ VALUES (7)").wait()
+    assert not list(tmp_path.glob("a/*"))
+    assert [path.read_text() for path in tmp_path.glob("b/**/*") if path.is_file()] == ['{"k":7}\n']

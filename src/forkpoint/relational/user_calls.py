@@ -92,10 +92,11 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             return Select(found, condition, tuple(Item(item.name, change(item.of)) for item in items))
         case Aggregate(_, keys, calls):
             read = [key.of for key in keys] + [part for call in calls for part in (call.argument, call.condition)]
-            return Aggregate(
-                applied(below, read),
-                tuple(Item(key.name, change(key.of)) for key in keys),
-                tuple(
+            return replace(
+                plan,
+                input=applied(below, read),
+                keys=tuple(Item(key.name, change(key.of)) for key in keys),
+                calls=tuple(
                     replace(
                         call,
                         argument=call.argument and change(call.argument),

@@ -26,7 +26,7 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.api.settings import STATE_TTL
-from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
@@ -37,6 +37,10 @@ from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_water
 TIME_ZONE = "table.local-time-zone"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
+
+
+_Source = tuple[str, tuple[tuple[str, str], ...]]
+"""A table, and the options of a hint."""
 
 
 @dataclass
@@ -53,8 +57,8 @@ class Session:
     idle_timeout_ms: int | None = None
     duplicates: bool = False
     ttl_ms: int | None = None
-    _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
-    _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
+    _sources: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
+    _versions: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
@@ -229,7 +233,9 @@ class Session:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
-        def find(name: str) -> Plan | None:
+        def find(name: str, options: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
+            if options:
+                return read_with(self.catalog, name if name in self.catalog.unnamed else self.catalog.path(name, space), options)
             if name in given:
                 return given[name]
             path = self.catalog.path(name, space)
@@ -283,6 +289,7 @@ class Session:
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
+        table = replace(table, options={**table.options, **statement.options})
         return table, _fitted(self.plan(statement.query, given), table, statement)
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
@@ -320,20 +327,19 @@ class Session:
             )
 
     def _lookup(self, scan: Scan, key: tuple[str, ...]) -> LookupTable:
-        name = scan.table
-        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+        table = self.catalog.source(scan)
         if not isinstance(table, CreateTable):
-            raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+            raise ConfigError(f"{scan.table!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
         return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""
-        name = scan.table
-        if name == ONE_ROW.table:
-            return self._sources.setdefault(name, one_row())
-        if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
-            assert not isinstance(table, ProgramView)
+        of = scan.table, scan.options
+        if scan.table == ONE_ROW.table:
+            return self._sources.setdefault(of, one_row())
+        if of not in self._sources:
+            table, known = self.catalog.source(scan), [each for each, _ in self._sources if each == scan.table]
+            name = f"{scan.table}-{len(known) + 1}" if known else scan.table
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
@@ -344,14 +350,14 @@ class Session:
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
-            self._versions[name] = edges if changes != "all" else ()
+            self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
                 edges = latest_rows(edges, name, table.read_schema, _key_of(table, name), self.ttl_ms)
-            self._sources[name] = edges
-        found = (self._versions if scan.versions else self._sources)[name]
+            self._sources[of] = edges
+        found = (self._versions if scan.versions else self._sources)[of]
         if not found:
             raise ConfigError(
-                f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
+                f"table {scan.table!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
 
