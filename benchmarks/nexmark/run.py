@@ -53,6 +53,8 @@ def _outcome(query: str, texts: Path, home: Path, tables: dict[str, list[dict[st
     except fp.ConfigError as error:
         return "refused", str(error).splitlines()[0]
     seconds = f"{len(list(result.elements())):,} rows, {time.monotonic() - started:.1f} s"
+    if query == "q12":  # which windows its rows are in depends on when it runs
+        result = _summed(result)
     if query not in ANSWERS:
         return "runs", seconds
     wanted = Counter(tuple(map(_plain, row)) for row in answered(query, tables))
@@ -91,6 +93,14 @@ def _run(query: str, texts: Path, home: Path) -> Counter[Any]:
             rows[tuple(map(_plain, row))] += 1 if row.get_row_kind() in (fp.RowKind.INSERT, fp.RowKind.UPDATE_AFTER) else -1
     assert min(rows.values(), default=0) >= 0
     return +rows
+
+
+def _summed(windows: Counter[Any]) -> Counter[Any]:
+    """The bids of each bidder in all windows."""
+    bids: Counter[Any] = Counter()
+    for bidder, count, *_ in windows.elements():
+        bids[bidder] += count
+    return Counter(bids.items())
 
 
 def _text(texts: Path, name: str) -> str:

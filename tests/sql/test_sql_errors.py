@@ -247,14 +247,22 @@ MISTAKES = [
         "a lookup join takes rows that are only added: what it finds for a row that is removed may differ from what",
     ),
     (
-        "SELECT k FROM orders WHERE at < PROCTIME()",
-        " " * 32 + "^",
-        "PROCTIME gives another value when an epoch is repeated; use a column of the input",
+        "SELECT k, COUNT(*), NOW() FROM orders GROUP BY k",
+        " " * 20 + "^",
+        "NOW is not deterministic, so it cannot be called for rows that change later",
     ),
     (
-        "SELECT * FROM TABLE(TUMBLE(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
-        " " * 51 + "^",
-        "column 'now' is not event time: it is PROCTIME(), and only lookup joins take processing time; use a time of the rows",
+        "SELECT o.k FROM orders AS o JOIN orders AS p ON o.k = p.k AND RAND() < 1",
+        " " * 62 + "^",
+        "RAND is not deterministic, so a join cannot compare its results; call it in a subquery",
+    ),
+    ("SELECT RAND(k) FROM orders", "       ^", "RAND takes integers: a seed, and a bound"),
+    ("SELECT CURRENT_TIMESTAMP(3) FROM orders", "       ^", "CURRENT_TIMESTAMP takes no arguments"),
+    ("CREATE TABLE t (k INT, n AS NOW()) WITH ('connector' = 'print')", " " * 28 + "^", "NOW has another value each time, so"),
+    (
+        "SELECT * FROM TABLE(SESSION(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
+        " " * 52 + "^",
+        "column 'now' is PROCTIME(), but SESSION windows take event time",
     ),
     (
         "CREATE TABLE t (k INT, now AS PROCTIME(), WATERMARK FOR now AS now) WITH ('connector' = 'print')",

@@ -205,10 +205,6 @@ class Within(msgspec.Struct, frozen=True):
         return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
 
 
-PROCTIME = "PROCTIME"
-"""The function of the time at which a row is processed. It has no values: a lookup join reads only that a column is that time."""
-
-
 class AsOf(msgspec.Struct, frozen=True):
     """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. Both are
     over the columns of the inputs."""

@@ -12,6 +12,7 @@ from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
+from forkpoint.relational.functions.changing import reads_clock
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.calling import with_functions
@@ -22,7 +23,7 @@ from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
-from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
+from forkpoint.relational.operators.select import UpsertSpec, select_spec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
@@ -30,7 +31,6 @@ from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
     LEFT,
-    PROCTIME,
     Aggregate,
     Apply,
     Join,
@@ -86,7 +86,8 @@ class Translator:
         """Projection and filter of a canonical plan. ``schema``: of the result, by default that of the items. ``weighted``: the
         result has weights, although its rows are only added."""
         schema = schema or tuple(Field(item.name, item.of.type) for item in items)
-        refuse_processing_time(condition, items)
+        if any(map(reads_clock, (condition, *(item.of for item in items)))):
+            return self._at_processing_time(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Union):
             return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
@@ -114,6 +115,21 @@ class Translator:
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted or below.updating)
+
+    def _at_processing_time(
+        self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter with PROCTIME(), in a step of their own: operators with state do not know the time of a row."""
+        if is_updating(below):
+            name = next((item.name for item in items if reads_clock(item.of)), condition)
+            raise ConfigError(
+                f"{name}: PROCTIME() has another value each time, so it is not for rows that change later; select the other "
+                "columns by their names, or use it before rows are grouped or joined"
+            )
+        read = [item.of for item in items] + ([] if condition is None else [condition])
+        used = {column.name: Item(column.name, column) for each in read for column in columns_of(each)}
+        upstream = self._select(below, None, tuple(used.values()) or (_ROW,))
+        return selected(upstream, (condition, items), schema, weighted=weighted)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
         """Projection and filter of each input."""
@@ -307,27 +323,13 @@ def in_several_windows(plan: Plan) -> bool:
     return isinstance(below, Window) and below.windows.per_row > 1
 
 
-def refuse_processing_time(condition: Expression | None, items: tuple[Item, ...]) -> None:
-    """Raise ConfigError for a value of PROCTIME()."""
-
-    def is_read(of: Expression) -> bool:
-        return isinstance(of, Call) and (of.function == PROCTIME or any(map(is_read, of.arguments)))
-
-    read = [item.name for item in items if is_read(item.of)]
-    if read or (condition is not None and is_read(condition)):
-        raise ConfigError(
-            f"{read[0] if read else condition}: PROCTIME() gives another value when an epoch is repeated, so it is for FOR "
-            "SYSTEM_TIME AS OF only; select the other columns by their names"
-        )
-
-
 Selection = tuple[Expression | None, tuple[Item, ...]]
 """A condition and items."""
 
 
 def selected(upstream: tuple[Edge, ...], of: Selection, schema: Schema, *, weighted: bool) -> tuple[Edge, ...]:
     type = row_type(schema, updating=weighted)
-    return (Edge(Transformation(SelectSpec(*of, weighted), "select", upstream, type)),)
+    return (Edge(Transformation(select_spec(*of, weighted=weighted), "select", upstream, type)),)
 
 
 def computed_before(condition: Expression | None, items: tuple[Item, ...], upstream: tuple[Edge, ...]) -> Selection:

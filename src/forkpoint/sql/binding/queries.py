@@ -12,7 +12,8 @@ from forkpoint.errors import ConfigError
 from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
-from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
+from forkpoint.relational.functions.changing import changes
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions, is_user
 from forkpoint.relational.plan import (
     ONE_ROW,
     Aggregate,
@@ -78,11 +79,19 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
     def refuse(function: str, problem: str) -> NoReturn:
-        name = functions.called[function].name
-        raise query.source.error(functions.places[function], f"{name} {problem}")
+        user = functions.called.get(function)
+        if user is None:
+            raise query.source.error(
+                max(query.source.text.upper().find(function, query.start), query.start), f"{function} {problem}"
+            )
+        raise query.source.error(functions.places[function], f"{user.name} {problem}")
 
     check_aggregates(plan, lambda function: functions.called[function].can, refuse)
-    return isolated(plan, lambda function: not functions.called[function].deterministic, refuse)
+
+    def unsure(function: str) -> bool:
+        return changes(function) or (is_user(function) and not functions.called[function].deterministic)
+
+    return isolated(plan, unsure, refuse)
 
 
 class _QueryBinder:
