@@ -322,7 +322,7 @@ class Table:
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
-        return explained(self._plan)
+        return explained(self._plan, ttl_ms=self._session.ttl_ms)
 
     def print_explain(self, *extra_details: Any) -> None:
         """Print the plan."""
