@@ -88,8 +88,8 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
 
     check_aggregates(plan, lambda function: functions.called[function].can, refuse)
 
-    def unsure(function: str) -> bool:
-        return changes(function) or (is_user(function) and not functions.called[function].deterministic)
+    def unsure(call: Call) -> bool:
+        return changes(call) or (is_user(call.function) and not functions.called[call.function].deterministic)
 
     return isolated(plan, unsure, refuse)
 
