@@ -258,6 +258,23 @@ MISTAKES = [
         " " * 62 + "^",
         "RAND is not deterministic, so a join cannot compare its results; call it in a subquery",
     ),
+    (
+        "SELECT (at - at) + v FROM orders",
+        "        ^",
+        "TIME + INTERVAL takes a time beside an interval, not BIGINT and INTERVAL DAY",
+    ),
+    (
+        "SELECT at - at > INTERVAL '1' MONTH FROM orders",
+        "       ^",
+        "cannot compare INTERVAL DAY TO SECOND with INTERVAL YEAR TO",
+    ),
+    ("SELECT CAST(k AS INTERVAL DAY) FROM orders", "       ^", "CAST to an INTERVAL is not supported yet; multiply one"),
+    ("SELECT MAX(at - at) FROM orders", "       ^", "MAX takes numbers, text and times, not INTERVAL DAY TO SECOND"),
+    (
+        "CREATE TABLE t (d INTERVAL MONTH TO DAY) WITH ('connector' = 'print')",
+        " " * 18 + "^",
+        "there is no INTERVAL MONTH TO DAY",
+    ),
     ("SELECT RAND(k) FROM orders", "       ^", "RAND takes integers: a seed, and a bound"),
     ("SELECT CURRENT_TIMESTAMP(3) FROM orders", "       ^", "CURRENT_TIMESTAMP takes no arguments"),
     ("CREATE TABLE t (k INT, n AS NOW()) WITH ('connector' = 'print')", " " * 28 + "^", "NOW has another value each time, so"),
