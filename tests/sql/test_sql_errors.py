@@ -59,7 +59,9 @@ MISTAKES = [
     ("INSERT INTO totals SELECT k, v * 1.5 FROM orders", " " * 19 + "^", "of the query is DECIMAL(22, 1), but column 'n' of the"),
     ("CREATE TABLE t (k DEC(5, 6)) WITH ('connector' = 'print')", " " * 18 + "^", "type DEC(5, 6) has 1 to 38 digits"),
     ("SELECT CAST(at AS DOUBLE) FROM orders", "       ^", "cannot CAST TIMESTAMP to DOUBLE"),
-    ("SELECT k FROM orders ORDER BY k", " " * 30 + "^", "ORDER BY needs LIMIT: the changes of a result have no order"),
+    ("SELECT k FROM (SELECT k FROM orders ORDER BY k)", " " * 45 + "^", "ORDER BY needs LIMIT here, or event time as its first"),
+    ("CREATE VIEW w AS SELECT k FROM orders ORDER BY k", " " * 17 + "^", "ORDER BY needs LIMIT here"),
+    ("INSERT INTO files SELECT k, n FROM files ORDER BY k DESC", " " * 18 + "^", "ORDER BY needs LIMIT here"),
     ("SELECT k FROM orders AS a JOIN orders AS b ON a.k = b.k", "       ^", "column 'k' is in several tables; write a.k or b.k"),
     (
         "SELECT 1 FROM orders AS a JOIN orders AS b",

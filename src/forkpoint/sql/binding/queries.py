@@ -74,7 +74,7 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
     binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions, given)
     for each in (tree, *(call.data for call in table_functions.values())):
         refuse_unread_parts(each, binder.error)
-    plan = binder.bind(tree)
+    plan = binder.bind_last(tree)
     at = next((call.at for call in table_functions.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
@@ -109,6 +109,12 @@ class _QueryBinder:
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
         self._table_functions, self._functions, self._hints, self._outer = table_functions, functions, given, outer
+        self._last: Any = None
+
+    def bind_last(self, tree: Any) -> Plan:
+        """The plan of the query whose rows are the result."""
+        self._last = tree
+        return self.bind(tree)
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -132,6 +138,7 @@ class _QueryBinder:
             self._hints,
             outer,
         )
+        inner._last = self._last
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
                 raise self.error(cte, f"WITH has two tables {cte.alias!r}")
@@ -231,7 +238,7 @@ class _QueryBinder:
             return plan
         if any(field.name.startswith(HIDDEN) for field in plan.schema):
             raise self.error(tree, "ORDER BY and LIMIT in a subquery that reads the outer query are not supported yet")
-        plan = limited(plan, tree, order, self.error)
+        plan = limited(plan, tree, order, self.error, is_last=tree is self._last)
         return Select(plan, None, items_of(field for field in plan.schema if not field.name.startswith(ORDER)))
 
     def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
