@@ -95,7 +95,8 @@ def test_each_operator_tells_how_much_state_and_how_many_timers_it_keeps(open_pa
 
 QUERY = """
 SET 'execution.engine' = 'local';
-CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '100', 'fields.n.min' = '0', 'fields.n.max' = '5');
+CREATE TABLE numbers (n BIGINT)
+WITH ('connector' = 'datagen', 'rows-per-second' = '100', 'fields.n.min' = '0', 'fields.n.max' = '5');
 CREATE TABLE counts (n BIGINT, times BIGINT) WITH ('connector' = 'blackhole');
 INSERT INTO counts SELECT n, COUNT(*) FROM numbers GROUP BY n;
 """

@@ -9,9 +9,9 @@ from forkpoint.relational.changes import WEIGHT
 from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.operators.latest_rows import LatestRowsSpec
+from forkpoint.relational.operators.retention import lifetime
 from forkpoint.relational.plan import Join, is_windowed
 from forkpoint.types import TypeInformation
-from forkpoint.wording import duration
 
 
 def properties_of(spec: OperatorSpec, output: TypeInformation | None) -> dict[str, str]:
@@ -33,5 +33,5 @@ def properties_of(spec: OperatorSpec, output: TypeInformation | None) -> dict[st
             return found if removes else {}
     ttl = max((state.ttl_ms or 0 for state in spec.states()), default=0)
     if not final:
-        limit = f"until {duration(ttl)} after its last change" if ttl else "without limit"
+        limit = lifetime(ttl or None)
     return {**found, KEY: ", ".join(names) or "none", KEEPS: f"{what}, {limit}"}
