@@ -588,12 +588,6 @@ def test_a_condition_guards_what_would_fail(expression: str) -> None:
 
 # ^ is below the first sign of what is wrong.
 MISTAKES = [
-    ("NOW()", "^", "NOW gives another value when an epoch is repeated; use a column of the input"),
-    ("CURRENT_TIMESTAMP", "^", "CURRENT_TIMESTAMP gives another value"),
-    ("d = CURRENT_DATE", "    ^", "CURRENT_DATE gives another value"),
-    ("RAND()", "^", "RAND gives another value"),
-    ("UUID()", "^", "UUID gives another value"),
-    ("UNIX_TIMESTAMP()", "^", "UNIX_TIMESTAMP gives another value"),
     (
         "DATE_FORMAT(t, 'YYYY')",
         "               ^",
@@ -612,7 +606,6 @@ MISTAKES = [
     ("TIMESTAMPDIFF(DAY, t)", "^", "TIMESTAMPDIFF takes a unit and 2 arguments"),
     ("d + INTERVAL '1' HOUR", "^", "a DATE has no HOUR; CAST it AS TIMESTAMP"),
     ("i + INTERVAL '1' DAY", "^", "an interval can be added to a time, not to INT"),
-    ("t - u", "^", "- takes numbers, not TIMESTAMP and TIMESTAMP"),
     ("LEFT(s, s)", "^", "LEFT takes an integer as argument 2, not STRING"),
     ("LOG(s)", "^", "LOG takes numbers, not STRING"),
     ("LPAD(s, 3)", "^", "LPAD takes 3 arguments, not 2"),

@@ -8,6 +8,7 @@ from forkpoint.sql.alterations import AlterTable, AlterView, alteration
 from forkpoint.sql.catalog_statements import CatalogStatement, catalog_statement
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.function_statements import FunctionStatement, function_statement
+from forkpoint.sql.hints import options_after
 from forkpoint.sql.statements import (
     TABLE_NAME,
     CreateTable,
@@ -85,11 +86,11 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
                 "CREATE OR REPLACE is not supported: connectors do not delete what a table has; DROP and CREATE, or ALTER it"
             )
             raise source.error(tokens.offset, problem)
-        tokens.take("TEMPORARY")
+        temporary = tokens.take("TEMPORARY")
         if tokens.take("TABLE"):
-            return create_table(source, tokens)
+            return create_table(source, tokens, temporary=temporary)
         if tokens.take("VIEW"):
-            return _create_view(source, tokens)
+            return _create_view(source, tokens, temporary=temporary)
         raise tokens.unexpected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG")
     if tokens.take("ALTER"):
         return alteration(source, tokens)
@@ -131,8 +132,9 @@ def _insert(source: Text, tokens: Tokens) -> Insert:
     tokens.expect("INTO")
     at = tokens.offset
     table = tokens.path(TABLE_NAME)
+    options = options_after(source, tokens.end)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-    return Insert(table, columns, parse_query(source, tokens), at)
+    return Insert(table, columns, parse_query(source, tokens), at, options)
 
 
 def _explained(source: Text, tokens: Tokens) -> Query | Insert:
@@ -144,10 +146,10 @@ def _explained(source: Text, tokens: Tokens) -> Query | Insert:
     return _insert(source, tokens) if tokens.peek("INSERT") else parse_query(source, tokens)
 
 
-def _create_view(source: Text, tokens: Tokens) -> CreateView:
+def _create_view(source: Text, tokens: Tokens, *, temporary: bool) -> CreateView:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     at = tokens.offset
     name = tokens.path(TABLE_NAME)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
     tokens.expect("AS")
-    return CreateView(name, columns, parse_query(source, tokens), if_not_exists, at)
+    return CreateView(name, columns, parse_query(source, tokens), if_not_exists, at, temporary)

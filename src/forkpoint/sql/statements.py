@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ class WatermarkClause:
 class CreateTable:
     """``offsets``: of the options, by name, and of the table's name as ``""``. ``schema``: the columns that are read and written.
     ``reading``: the columns of the table in queries, if some are ``computed``, or are event time; bound from these, once the
-    table is created."""
+    table is created. ``temporary``: no other session has it."""
 
     name: str
     schema: tuple[Field, ...]
@@ -73,6 +74,7 @@ class CreateTable:
     reading: Reading | None = None
     like: Like | None = None
     partitions: tuple[str, ...] = ()
+    temporary: bool = False
 
     @property
     def metadata(self) -> tuple[MetadataColumn, ...]:
@@ -112,6 +114,7 @@ class CreateView:
     query: Query
     if_not_exists: bool
     at: int
+    temporary: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,13 @@ class Drop:
 
 @dataclass(frozen=True)
 class Insert:
-    """``columns``: of the table, in the query's order; empty for all of them."""
+    """``columns``: of the table, in the query's order; empty for all of them. ``options``: of the hint OPTIONS."""
 
     table: str
     columns: tuple[str, ...]
     query: Query
     at: int
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ def parse_query(source: Text, tokens: Tokens) -> Query:
     return Query(source, start, tokens.end)
 
 
-def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
+def create_table(source: Text, tokens: Tokens, *, temporary: bool = False) -> CreateTable | CreateTableAs:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     offsets = {"": tokens.offset}
     name = tokens.path(TABLE_NAME)
@@ -217,6 +221,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         watermark,
         like=like,
         partitions=tuple(partitions),
+        temporary=temporary,
     )
     if query is not None:
         if fields or computed:

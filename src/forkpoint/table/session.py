@@ -4,38 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_updating, keys_of
+from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
+from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
+from forkpoint.table.api.settings import STATE_TTL
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
+from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
-STATE_TTL, TIME_ZONE = "table.exec.state.ttl", "table.local-time-zone"
+TIME_ZONE = "table.local-time-zone"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
+
+
+_Source = tuple[str, tuple[tuple[str, str], ...]]
+"""A table, and the options of a hint."""
 
 
 @dataclass
@@ -51,12 +60,15 @@ class Session:
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
     duplicates: bool = False
-    _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
-    _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
+    ttl_ms: int | None = None
+    _sources: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
+    _versions: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.catalog.states.place is None:
+            self.catalog.states.place = partial(_state_root_of, self.env)
         self._initial = self.env.options, self.name
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
@@ -112,6 +124,8 @@ class Session:
             return
         table = self._table(statement.name, statement.at, statement.source)
         path = self.catalog.path(statement.name)
+        if path not in self.catalog.tables:
+            raise statement.source.error(statement.at, f"table {statement.name!r} is saved state: its columns are the job's")
         match statement.change:
             case Rename(column=None, to=to):
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
@@ -194,8 +208,8 @@ class Session:
             self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
-        elif key == STATE_TTL and parse_duration_ms(key, value):
-            raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
+        elif key == STATE_TTL:
+            self.ttl_ms = parse_duration_ms(key, value) or None
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         else:
@@ -206,15 +220,21 @@ class Session:
         """Undo SET, for one option or for all."""
         kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
         self.env.options, self.name = self._initial
-        self.idle_timeout_ms, self.duplicates = None, False
+        self.idle_timeout_ms, self.duplicates, self.ttl_ms = None, False, None
         self.settings.clear()
         for name, value in kept.items():
             self.set(name, value)
 
     # -- queries
 
+    def load_catalogs(self) -> None:
+        """Read the catalogues that are kept under the state root, once."""
+        if not self.catalog.stored.loaded:
+            refresh(self)
+
     def plan(self, query: Query, given: Mapping[str, Plan] = MappingProxyType({})) -> Plan:
         """The plan of a query. ``given``: tables of the program, by their names in it. Raises SqlError."""
+        self.load_catalogs()
         return self._plan(query, None, (), given)
 
     def _plan(
@@ -227,7 +247,9 @@ class Session:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
-        def find(name: str) -> Plan | None:
+        def find(name: str, options: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
+            if options:
+                return read_with(self.catalog, name if name in self.catalog.unnamed else self.catalog.path(name, space), options)
             if name in given:
                 return given[name]
             path = self.catalog.path(name, space)
@@ -236,13 +258,16 @@ class Session:
             view = self.catalog.views.get(path)
             if isinstance(view, View):
                 return self._plan_of_view(path, view, within)
-            return self.catalog.read(name if name in self.catalog.unnamed else path)
+            plan = self.catalog.read(name if name in self.catalog.unnamed else path)
+            if plan is None and (problem := self.catalog.states.missing(path)):
+                raise query.source.error(query.source.text.find(path.rpartition(".")[2], query.start), problem)
+            return plan
 
         return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
     def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
         statement = view.statement
-        plan = self._plan(statement.query, view.space, (*within, path))
+        plan = _without_sort(self._plan(statement.query, view.space, (*within, path)), statement.query)
         if not statement.columns:
             return plan
         if len(statement.columns) != len(plan.schema):
@@ -264,9 +289,10 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
+        table = self.catalog.table(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
-            raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
+            problem = self.catalog.states.missing(path)
+            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
@@ -276,12 +302,13 @@ class Session:
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
         functions = self.catalog.functions.by_identity
-        return Translator(self._source, name, self._lookup, functions, self._processes).translate(plan)
+        return Translator(self._source, name, self._lookup, functions, self._processes, self.ttl_ms).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
-        return table, _fitted(self.plan(statement.query, given), table, statement)
+        table = replace(table, options={**table.options, **statement.options})
+        return table, _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
@@ -317,20 +344,20 @@ class Session:
                 "and make them the primary key",
             )
 
-    def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
-        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+    def _lookup(self, scan: Scan, key: tuple[str, ...]) -> LookupTable:
+        table = self.catalog.source(scan)
         if not isinstance(table, CreateTable):
-            raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+            raise ConfigError(f"{scan.table!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
         return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""
-        name = scan.table
-        if name == ONE_ROW.table:
-            return self._sources.setdefault(name, one_row())
-        if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
-            assert not isinstance(table, ProgramView)
+        of = scan.table, scan.options
+        if scan.table == ONE_ROW.table:
+            return self._sources.setdefault(of, one_row())
+        if of not in self._sources:
+            table, known = self.catalog.source(scan), [each for each, _ in self._sources if each == scan.table]
+            name = f"{scan.table}-{len(known) + 1}" if known else scan.table
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
@@ -341,16 +368,28 @@ class Session:
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
-            self._versions[name] = edges if changes != "all" else ()
+            self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
-            self._sources[name] = edges
-        found = (self._versions if scan.versions else self._sources)[name]
+                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name), self.ttl_ms)
+            self._sources[of] = edges
+        found = (self._versions if scan.versions else self._sources)[of]
         if not found:
             raise ConfigError(
-                f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
+                f"table {scan.table!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
+
+
+def _state_root_of(env: StreamExecutionEnvironment) -> str:
+    return absolute(env.options.state_root or env.launch.state_root or state_root() or DEFAULT_STATE_ROOT)
+
+
+def _without_sort(plan: Plan, query: Query) -> Plan:
+    """The plan of a query whose result is read as it comes. Raises SqlError if it is sorted once its input has ended."""
+    if any(map(is_sort, nodes_of(plan))):
+        problem = "ORDER BY needs LIMIT here, or event time as its first column, ascending: the changes of a result have no order"
+        raise query.source.error(query.start, problem)
+    return plan
 
 
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:

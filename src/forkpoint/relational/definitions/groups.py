@@ -17,7 +17,18 @@ from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Window, is_windowed, nodes_of, window_columns
+from forkpoint.relational.plan import (
+    Aggregate,
+    AggregateCall,
+    Plan,
+    Scan,
+    Select,
+    Window,
+    is_windowed,
+    nodes_of,
+    window_columns,
+    without_hints,
+)
 from forkpoint.relational.windows import Role
 
 T = TypeVar("T")
@@ -65,7 +76,9 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
         return {below[key.of.name].role: name for name, key in keys if isinstance(key.of, Column) and key.of.name in below}
 
     def to_json(self) -> Any:
-        return as_json(self)
+        aggregate = without_hints(self.aggregate)
+        assert isinstance(aggregate, Aggregate)
+        return as_json(GroupDefinition(aggregate, self.view))
 
     def rows(self, keys: Mapping[str, pa.Array], state: Mapping[str, pa.Array]) -> tuple[Any, pa.RecordBatch]:
         """The view of groups: the indices of those that it shows (None: all), and their columns.
@@ -101,7 +114,7 @@ def read_stored(content: Any, of: type[T]) -> T:
         raise SavepointCorrupt(f"the definition of a query's state cannot be read: {error}") from error
 
 
-OTHERWISE = "write the changed query's result into another table, or start without state (-s none)"
+OTHERWISE = "write the changed query's result into another table, or start this operator empty (--accept UID=empty)"
 REMEDY = f"compute it again from its input (forkpoint recompute), {OTHERWISE}"
 
 

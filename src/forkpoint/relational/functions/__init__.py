@@ -8,6 +8,7 @@ from forkpoint.relational.functions.arithmetic import ARITHMETIC
 from forkpoint.relational.functions.casts import cast, castable
 from forkpoint.relational.functions.collections import COLLECTIONS
 from forkpoint.relational.functions.encodings import ENCODINGS
+from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.json_paths import JSON
 from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
@@ -23,6 +24,7 @@ FUNCTIONS: dict[str, Function] = {
     **PATTERNS,
     **ENCODINGS,
     **TIMES,
+    **OF_INTERVALS,
     **JSON,
     **NESTED,
     **COLLECTIONS,

@@ -10,9 +10,11 @@ import msgspec
 from sqlglot import exp
 
 from forkpoint.relational.bounds import in_windows
+from forkpoint.relational.event_time import is_processing_time, rowtimes
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
+from forkpoint.relational.functions.changing import ARRIVAL, PROCTIME, clock_call
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
+from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select, is_updating
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
 from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name
 from forkpoint.sql.binding.times import interval_of
@@ -66,7 +68,7 @@ class Overs:
         by_window: dict[str, tuple[tuple[Expression, ...], tuple[Order, ...], dict[str, OverCall]]] = {}
         for name, (partition, order, call) in self.found.items():
             partition = tuple(map(change, partition))
-            order = tuple(Order(change(each.of), each.descending, each.nulls_first) for each in order)
+            order = _with_arrival(plan, tuple(Order(change(each.of), each.descending, each.nulls_first) for each in order))
             call = msgspec.structs.replace(call, arguments=tuple(map(change, call.arguments)))
             window = f"{list(map(str, partition))} {list(map(str, order))}"
             by_window.setdefault(window, (partition, order, {}))[2][name] = call
@@ -77,6 +79,18 @@ class Overs:
             plan = node
         found = [each and replace_columns(each, lambda column: columns.get(column.name, column)) for each in expressions]
         return plan, found
+
+
+def _with_arrival(plan: Plan, order: tuple[Order, ...]) -> tuple[Order, ...]:
+    """An order by processing time as one by when rows have come, also within an epoch."""
+    found: list[Order] = []
+    for each in order:
+        if isinstance(each.of, Column) and is_processing_time(plan, each.of.name):
+            each = msgspec.structs.replace(each, of=clock_call(PROCTIME))
+            found += [each, msgspec.structs.replace(each, of=Call(ARRIVAL, (), _NUMBER))]
+        else:
+            found.append(each)
+    return tuple(found)
 
 
 def orders(node: Any, binder: Binder) -> tuple[Order, ...]:
@@ -155,11 +169,21 @@ def _distance(node: Any, end: str, side: str, kind: str, order: tuple[Order, ...
     raise binder.error(node, "a frame's distance is a whole number, or with RANGE also an interval")
 
 
-def limited(plan: Plan, tree: Any, order: tuple[Order, ...], error: Callable[[Any, str], SqlError]) -> Plan:
-    """The first rows of a plan in an order. ``order``: over the plan's columns."""
+def limited(plan: Plan, tree: Any, order: tuple[Order, ...], error: Callable[[Any, str], SqlError], *, is_last: bool) -> Plan:
+    """The first rows of a plan in an order, or all. ``order``: over the plan's columns. ``is_last``: whether these are the rows
+    of the result."""
     limit, offset = (_number(tree.args.get(name), error) for name in ("limit", "offset"))
+    if limit is None and offset is None:
+        first = order[0]
+        if not first.descending and isinstance(first.of, Column) and first.of.name in rowtimes(plan) and not is_updating(plan):
+            return Over(plan, (), order, (), first.of)
+        if is_last:
+            return Over(plan, (), order, ())
     if limit is None:
-        raise error(tree.args.get("order") or tree, "ORDER BY needs LIMIT: the changes of a result have no order")
+        raise error(
+            tree.args.get("order") or tree,
+            "ORDER BY needs LIMIT here, or event time as its first column, ascending: the changes of a result have no order",
+        )
     call = OverCall("ROW_NUMBER", (), _NUMBER)
     node = Over(plan, (), order, (call,))
     number = Column(node.name_of(call), _NUMBER)
