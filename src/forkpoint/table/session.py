@@ -34,6 +34,7 @@ from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
 STATE_TTL, TIME_ZONE = "table.exec.state.ttl", "table.local-time-zone"
+DIALECT = "table.sql-dialect"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
 
@@ -198,6 +199,8 @@ class Session:
             raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
+        elif key == DIALECT and value.lower() != "default":
+            raise ConfigError(f"{key}: SQL has Flink's dialect here, not {value!r}; leave the option out")
         else:
             self.env.configure({key: value})
         self.settings[key] = value

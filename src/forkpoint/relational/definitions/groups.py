@@ -17,7 +17,18 @@ from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item
-from forkpoint.relational.plan import Aggregate, AggregateCall, Plan, Scan, Select, Window, is_windowed, nodes_of, window_columns
+from forkpoint.relational.plan import (
+    Aggregate,
+    AggregateCall,
+    Plan,
+    Scan,
+    Select,
+    Window,
+    is_updating,
+    is_windowed,
+    nodes_of,
+    window_columns,
+)
 from forkpoint.relational.windows import Role
 
 T = TypeVar("T")
@@ -48,8 +59,8 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _calls(self) -> tuple[tuple[str, AggregateCall, tuple[str, ...]], ...]:
         """Each call's text, and the names of its accumulators."""
-        calls = self.aggregate.calls
-        return tuple((str(call), call, tuple(each.name for each in needs(call, updating=False))) for call in calls)
+        calls, updating = self.aggregate.calls, is_updating(self.aggregate.input)
+        return tuple((str(call), call, tuple(each.name for each in needs(call, updating=updating))) for call in calls)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:

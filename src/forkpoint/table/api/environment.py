@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
@@ -15,7 +16,8 @@ from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
-from forkpoint.table.api.elements import RowSchema, frame_rows, rows_of
+from forkpoint.table.api.catalogs import Catalog, CatalogDescriptor
+from forkpoint.table.api.elements import RowSchema, check_types, frame_rows, rows_of
 from forkpoint.table.api.expression import Expression
 from forkpoint.table.api.pipelines import StatementSet, started
 from forkpoint.table.api.results import Change, TableResult
@@ -114,9 +116,11 @@ class TableEnvironment:
 
     def from_elements(self, elements: Iterable[Any], schema: RowSchema = None, verify_schema: bool = True) -> Table:
         """A table of given rows. ``schema``: ``DataTypes.ROW`` with the columns, or their names; by default, names and types are
-        those of the elements."""
+        those of the elements. ``verify_schema``: whether values of other types raise WrongType, not just an error of the job."""
         rows, of = rows_of(elements, schema)
         fields = fields_of(of)
+        if verify_schema:
+            check_types(rows, fields)
 
         def table(name: str) -> StreamTable:
             return StreamTable(fields, self._session.env.from_collection(rows, row_type(fields)).uid(name).edges)
@@ -125,7 +129,7 @@ class TableEnvironment:
 
     def from_pandas(self, pdf: Any, schema: RowSchema = None, splits_num: int = 1) -> Table:
         """A table of the rows of a pandas DataFrame. ``schema``: as of ``from_elements``."""
-        return self.from_elements(*frame_rows(pdf, schema))
+        return self.from_elements(*frame_rows(pdf, schema), verify_schema=False)
 
     def from_descriptor(self, descriptor: TableDescriptor) -> Table:
         """A table that has no name in SQL."""
@@ -215,6 +219,14 @@ class TableEnvironment:
     def use_database(self, database_name: str) -> None:
         """Look up names in this database. SqlError if there is none."""
         self.execute_sql(f"USE `{database_name}`")
+
+    def create_catalog(self, catalog_name: str, catalog_descriptor: CatalogDescriptor) -> None:
+        """Create a catalogue. SqlError if there is one of the name."""
+        self.execute_sql(replace(catalog_descriptor, _name=catalog_name).ddl)
+
+    def get_catalog(self, catalog_name: str) -> Catalog:
+        """A catalogue. Raises ConfigError if there is none."""
+        return Catalog(self._session, catalog_name)
 
     def drop_temporary_table(self, table_path: str) -> bool:
         """Forget a table; returns whether there was one."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forkpoint.api.configuration import Configuration
-from forkpoint.errors import ConfigError
+from forkpoint.table.session import DIALECT, TIME_ZONE, Session
 
-if TYPE_CHECKING:
-    from forkpoint.table.session import Session
+_CODE_LENGTH = "table.generated-code.max-length"
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class SqlDialect(Enum):
 
 
 class TableConfig:
-    """The options of a table environment's jobs, by Flink's keys."""
+    """The options of a table environment's jobs, by Flink's keys. They are checked as the environment gets them."""
 
     def __init__(self, session: Session | None = None) -> None:
         self._session = session
@@ -113,18 +112,25 @@ class TableConfig:
             self.set(key, value)
 
     def get_local_timezone(self) -> str:
-        """UTC, in which times with a time zone are read and printed."""
-        return "UTC"
+        """The time zone in which an environment, if it has this configuration, reads and prints times: UTC."""
+        return self._values.get(TIME_ZONE, "UTC")
 
     def set_local_timezone(self, timezone_id: str) -> None:
-        """Accepts UTC only. Raises ConfigError."""
-        self.set("table.local-time-zone", timezone_id)
+        """Environments accept UTC only. Raises ConfigError."""
+        self.set(TIME_ZONE, timezone_id)
 
     def get_sql_dialect(self) -> SqlDialect:
-        """DEFAULT."""
-        return SqlDialect.DEFAULT
+        """The dialect of SQL: DEFAULT."""
+        return SqlDialect[self._values.get(DIALECT, "default").upper()]
 
     def set_sql_dialect(self, sql_dialect: SqlDialect) -> None:
-        """Accepts DEFAULT only. Raises ConfigError."""
-        if sql_dialect is not SqlDialect.DEFAULT:
-            raise ConfigError(f"SQL has Flink's dialect here, not {sql_dialect.name}")
+        """Environments accept DEFAULT only. Raises ConfigError."""
+        self.set(DIALECT, sql_dialect.name.lower())
+
+    def get_max_generated_code_length(self) -> int:
+        """A limit of Flink's, which has no effect."""
+        return int(self._values.get(_CODE_LENGTH, 4000))
+
+    def set_max_generated_code_length(self, max_generated_code_length: int) -> None:
+        """Set a limit of Flink's, which has no effect: no code is generated."""
+        self.set(_CODE_LENGTH, str(max_generated_code_length))

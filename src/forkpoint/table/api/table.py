@@ -16,7 +16,7 @@ from forkpoint.table.api.expression import Expression, node_of
 from forkpoint.table.api.nodes import FunctionCall, Name, Named, Node, Sql, Value, WindowProperty, Writer, expanded, named, quoted
 from forkpoint.table.api.pipelines import TablePipeline
 from forkpoint.table.api.query_results import QueryResult
-from forkpoint.table.api.resolved_schema import ResolvedSchema
+from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
 from forkpoint.table.api.results import TableResult, remaining
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.api.window import GroupWindow, OverWindow
@@ -336,7 +336,9 @@ class Table:
         """The columns and their types."""
         return ResolvedSchema.of(self._rows.schema)
 
-    get_schema = get_resolved_schema
+    def get_schema(self) -> TableSchema:
+        """``get_resolved_schema`` by the names that Flink has replaced."""
+        return TableSchema.of(self._rows.schema)
 
 
 def with_fields(table: Table, fields: Sequence[Expression | str]) -> Table:
