@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 import forkpoint as fp
-from forkpoint import DataTypes, Row, col
+from forkpoint import DataTypes, Row, RowKind, col
 from forkpoint.errors import WrongType
-from forkpoint.pyflink.tables import TableEnvironment
+from forkpoint.pyflink.tables import EnvironmentSettings, StreamTableEnvironment, TableEnvironment
 from forkpoint.table.api.catalogs import CatalogDescriptor, ObjectPath
 from forkpoint.table.api.resolved_schema import TableSchema
 from forkpoint.table.api.settings import SqlDialect, TableConfig
@@ -70,3 +71,50 @@ def test_former_schemas_and_configurations(tables: TableEnvironment) -> None:
     for key, value in config.get_configuration().to_dict().items():
         with pytest.raises(fp.ConfigError, match=key):
             tables.get_config().set(key, value)
+
+
+@pytest.fixture
+def streams() -> StreamTableEnvironment:
+    settings = EnvironmentSettings.new_instance().in_streaming_mode().use_blink_planner().build()
+    return StreamTableEnvironment.create(None, settings)
+
+
+def of_kind(kind: RowKind, *values: Any) -> Row:
+    return Row.of_kind(kind, *values)
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_given_rows_have_kinds_whatever_their_type(streams: StreamTableEnvironment, upserts: bool) -> None:
+    rows = [
+        of_kind(RowKind.INSERT, "ann", 12),
+        of_kind(RowKind.INSERT, "bob", 5),
+        *([] if upserts else [of_kind(RowKind.UPDATE_BEFORE, "ann", 12)]),
+        of_kind(RowKind.UPDATE_AFTER, "ann", 100),
+        of_kind(RowKind.DELETE, "bob", 5),
+    ]
+    stream = streams._session.env.from_collection(rows, type_info=fp.Types.ROW([fp.Types.STRING(), fp.Types.INT()]))
+    upsert = (fp.Schema.new_builder().primary_key("f0").build(), fp.ChangelogMode.upsert()) if upserts else ()
+    streams.register_table("t", streams.from_changelog_stream(stream, *upsert))
+    totals = streams.sql_query("SELECT f0, SUM(f1) FROM t GROUP BY f0")
+    schema = fp.Schema.new_builder().column("name", "STRING").column_by_expression("twice", "2").column("total", "BIGINT").build()
+    with streams.to_changelog_stream(totals, schema, fp.ChangelogMode.all()).execute_and_collect() as changes:
+        assert [(row.name, row.total, row.get_row_kind()) for row in changes] == [("ann", 100, RowKind.INSERT)]
+    with pytest.raises(fp.ConfigError, match="added and removed rows"):
+        streams.to_changelog_stream(totals, None, fp.ChangelogMode.insert_only())
+
+
+def test_files_of_csv_are_as_flinks(tables: TableEnvironment, tmp_path: Path, capfd: Any) -> None:
+    """Without a line of names; and a table that is written has the columns of what is written, unless it declares some."""
+    (tmp_path / "given.csv").write_text("a;1\nb;2\n")
+    options = "'connector' = 'filesystem', 'format' = 'csv', 'csv.field-delimiter' = ';'"
+    tables.execute_sql(f"CREATE TABLE given (k STRING, v INT) WITH ({options}, 'path' = '{tmp_path / 'given.csv'}')")
+    options += f", 'path' = '{tmp_path / 'out'}', 'sink.rolling-policy.rollover-interval' = '1 min'"
+    tables.execute_sql(f"CREATE TABLE `out` (k STRING, v INT) WITH ({options})")
+    with pytest.warns(UserWarning, match="option 'sink.rolling-policy.rollover-interval' has no effect here"):
+        tables.scan("given").execute_insert("`out`").wait()
+    assert sorted(line for file in (tmp_path / "out").glob("part*") for line in file.read_text().splitlines()) == [
+        '"a";1',
+        '"b";2',
+    ]
+    tables.from_path("`out`").execute_insert(fp.TableDescriptor.for_connector("print").build()).wait()
+    assert sorted(capfd.readouterr().out.split("\n")[:2]) == ["+I[a, 1]", "+I[b, 2]"]

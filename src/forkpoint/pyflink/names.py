@@ -42,6 +42,7 @@ _FORMATS = """
     AvroBulkWriters AvroInputFormat AvroSchema CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder
     GenericRecordAvroTypeInfo ParquetBulkWriters ParquetColumnarRowInputFormat
 """
+_ENVIRONMENTS = "EnvironmentSettings Instant StreamTableEnvironment TableEnvironment"
 _CATALOGS = "Catalog CatalogDescriptor ObjectIdentifier ObjectPath"
 _EXPRESSIONS = """
     CURRENT_RANGE CURRENT_ROW UNBOUNDED_RANGE UNBOUNDED_ROW and_ array atan2 call call_sql coalesce col concat concat_ws
@@ -222,7 +223,7 @@ _ELSEWHERE: dict[str, str] = {
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
     # tables
     **{name: f"forkpoint.pyflink.datatypes:{name}" for name in f"{_COLUMN_TYPES} RowType".split()},
-    **{name: f"forkpoint.pyflink.tables:{name}" for name in ("Instant", "StreamTableEnvironment", "TableEnvironment")},
+    **{name: f"forkpoint.pyflink.tables:{name}" for name in _ENVIRONMENTS.split()},
     **{name: f"forkpoint.table.api.expression:{name}" for name in _UNITS.split()},
     **{name: f"forkpoint.table.api.expressions:{name}" for name in _EXPRESSIONS.split()},
     **{

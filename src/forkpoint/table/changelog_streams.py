@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.connectors.collection import CollectionSource
 from forkpoint.connectors.formats.changes import change_type, changed_row
 from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError
@@ -74,10 +75,30 @@ def changelog_table(name: str, stream: DataStream[Any], schema: Schema | None, m
         fields, edges = table_of(name, row, (Edge(rows),), updating=True)
     elif makes == "added":
         return stream_table(name, stream, schema)
+    elif (collected := _collected(name, stream)) is not None:
+        fields, edges = collected
     else:
         fields = _declared(name, schema)
         edges = stream.map(_Weighted(tuple(each.name for each in fields)), row_type(fields, updating=True)).edges
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields), makes, key)
+
+
+def _collected(name: str, stream: DataStream[Any]) -> tuple[Columns, tuple[Edge, ...]] | None:
+    """The columns of given Rows of a type with fields, and the edges that have them, with weights for the Rows' kinds; None for
+    other streams, whose type has no kinds."""
+    of, (edge, *_) = stream.get_type(), stream.edges
+    spec = edge.upstream.spec
+    if not (isinstance(of, RecordType) and isinstance(spec, SourceSpec) and isinstance(spec.source, CollectionSource)):
+        return None
+    weighted = RecordType("row", "Row", (*of.members, Member(WEIGHT, Types.LONG())))
+    rows = [Row(*each, _weight(each)) for each in spec.source.elements]
+    source = Transformation(replace(spec, source=CollectionSource(rows, weighted)), name, (), weighted, uid=name)
+    return table_of(name, of, (Edge(source),), updating=True)
+
+
+def _weight(row: Any) -> int:
+    removes = isinstance(row, Row) and row.get_row_kind() in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+    return -1 if removes else 1
 
 
 def _declared(name: str, schema: Schema | None) -> tuple[Field, ...]:
@@ -100,4 +121,4 @@ class _Weighted(MapFunction[Row, Row]):
     def map(self, value: Row) -> Row:
         named = value.field_names is not None
         values = [value[name] for name in self.names] if named else list(value)
-        return Row(*values, 1 if value.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1)
+        return Row(*values, _weight(value))

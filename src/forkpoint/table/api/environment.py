@@ -22,7 +22,7 @@ from forkpoint.table.api.expression import Expression
 from forkpoint.table.api.pipelines import StatementSet, started
 from forkpoint.table.api.results import Change, TableResult
 from forkpoint.table.api.settings import EnvironmentSettings, TableConfig
-from forkpoint.table.api.table import Table, with_fields
+from forkpoint.table.api.table import Table, with_fields, written_as
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
@@ -291,11 +291,17 @@ class StreamTableEnvironment(TableEnvironment):
         return self._session.stream(table._plan, "stream")
 
     def to_changelog_stream(
-        self, table: Table, target_schema: Schema | None = None, changelog_mode: Any = None
+        self, table: Table, target_schema: Schema | None = None, changelog_mode: ChangelogMode | None = None
     ) -> DataStream[Any]:
-        """The changes of a table as Rows with a kind: INSERT or DELETE."""
-        if target_schema is not None or changelog_mode is not None:
-            raise ConfigError("to_changelog_stream() takes the table only; select the columns from it first")
+        """The changes of a table as Rows with a kind: INSERT or DELETE.
+
+        ``target_schema``: other names and types of the columns, by position. A column of metadata, the event time, is the
+        elements' timestamp and no field. ``changelog_mode``: ``all()``, or ``insert_only()`` for a table that only gains rows.
+        """
+        all_changes = changelog_mode in (None, ChangelogMode.all())
+        if not all_changes and (changelog_mode == ChangelogMode.upsert() or is_updating(table._plan)):
+            raise ConfigError("to_changelog_stream(): the table's changes are added and removed rows: ChangelogMode.all()")
+        table = table if target_schema is None else written_as(table, target_schema)
         changes = self._session.stream(table._plan, "stream")
         return changes.map(Change(changes, table._plan.schema))
 

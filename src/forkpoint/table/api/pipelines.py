@@ -27,7 +27,8 @@ class TablePipeline:
         if overwrite:
             raise ConfigError("overwrite=True is not supported yet")
         if isinstance(target, TableDescriptor):
-            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(target.ddl(name)))
+            descriptor = target.with_columns(plan.schema)
+            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(descriptor.ddl(name)))
         else:
             table_path = target
         self._session, self._given = session, {"table": plan}

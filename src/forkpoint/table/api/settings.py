@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
 from forkpoint.table.session import DIALECT, TIME_ZONE, Session
@@ -50,17 +50,17 @@ class EnvironmentSettings:
         def __init__(self) -> None:
             self._settings = EnvironmentSettings()
 
-        def in_streaming_mode(self) -> EnvironmentSettings.Builder:
+        def in_streaming_mode(self) -> Self:
             """Input that may not end."""
             self._settings = replace(self._settings, _streaming=True)
             return self
 
-        def in_batch_mode(self) -> EnvironmentSettings.Builder:
+        def in_batch_mode(self) -> Self:
             """Input that ends."""
             self._settings = replace(self._settings, _streaming=False)
             return self
 
-        def with_configuration(self, config: Configuration) -> EnvironmentSettings.Builder:
+        def with_configuration(self, config: Configuration) -> Self:
             """Options of the job."""
             mode = str(config.values.get("execution.runtime-mode", "")).upper()
             streaming = mode == "STREAMING" if mode else self._settings._streaming

@@ -24,6 +24,7 @@ from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.functions import PythonFunction
+from forkpoint.table.schema import Computed, Physical, Schema
 from forkpoint.table.session import Session
 from forkpoint.types import Row
 
@@ -352,6 +353,16 @@ def with_fields(table: Table, fields: Sequence[Expression | str]) -> Table:
         raise ConfigError("event time is declared in a Schema: .column_by_expression('ts', …).watermark('ts', …)")
     by_name = not all(names) or any(name in table._types for name in names)
     return table.select(*map(Expression, nodes)) if by_name else table.alias(*names)
+
+
+def written_as(table: Table, schema: Schema) -> Table:
+    """The columns of a table under the names and types of a schema, by position, without those that become metadata."""
+    written = [column for column in schema._columns if not isinstance(column, Computed)]
+    if len(written) != len(table._types):
+        raise ConfigError(f"the schema has {len(written)} columns that are written, the table {len(table._types)}")
+    pairs = [(name, column) for name, column in zip(table._types, written, strict=True) if isinstance(column, Physical)]
+    casts = ", ".join(f"CAST({quoted(old)} AS {of.type}) AS {quoted(of.name)}" for old, of in pairs)
+    return table._bound(f"SELECT {casts} FROM `table`", table=table)
 
 
 class GroupedTable:
