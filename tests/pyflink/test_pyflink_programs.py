@@ -99,3 +99,16 @@ def test_usage():
     done = run_python(["-m", "forkpoint.pyflink"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("usage: python -m forkpoint.pyflink APP")) == (2, True)
     assert run("not_there.py").returncode == 1
+
+
+def test_jobs_that_a_program_does_not_wait_for_run_to_their_end(tmp_path):
+    """As on a cluster of Flink's."""
+    (tmp_path / "app.py").write_text(
+        "from pyflink.table import EnvironmentSettings, TableEnvironment\n"
+        "tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())\n"
+        "tables.execute_sql(\"CREATE TABLE d (a INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3')\")\n"
+        "tables.execute_sql(\"CREATE TABLE p (n BIGINT) WITH ('connector' = 'print')\")\n"
+        'tables.execute_sql("INSERT INTO p SELECT COUNT(*) FROM d")\n'
+    )
+    done = run_python(["-W", "ignore", "-m", "forkpoint.pyflink", tmp_path / "app.py"], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "+I[3]", done.stderr
