@@ -25,6 +25,7 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
+from forkpoint.table.api.settings import DIALECT, TIME_ZONE
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
@@ -33,8 +34,7 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
-STATE_TTL, TIME_ZONE = "table.exec.state.ttl", "table.local-time-zone"
-DIALECT = "table.sql-dialect"
+STATE_TTL = "table.exec.state.ttl"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
 

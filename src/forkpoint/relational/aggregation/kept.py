@@ -17,14 +17,11 @@ from forkpoint.runtime.exchange.batch import stable_order
 Longs = npt.NDArray[np.int64]
 
 
-class NeverAdded(Exception):
-    """A value is taken back that a group does not have."""
-
-
 def with_values(of: SqlType, saved: pa.Array, values: pa.Array, weights: Longs | None, starts: Longs) -> pa.Array:
     """The arrays of groups with more values, or without the first ones that equal those with a negative weight. NULL is no value.
 
-    The values of group i are those from ``starts[i]`` to ``starts[i + 1]``. Raises NeverAdded.
+    The values of group i are those from ``starts[i]`` to ``starts[i + 1]``. What a group does not have, it cannot lose: whether
+    rows were never added, the number of rows shows.
     """
     size = len(saved)
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -50,8 +47,6 @@ def _remaining(groups: Longs, values: pa.Array, signs: Longs) -> Longs:
     positive = order[signs[order] > 0]
     of_positive = runs[signs[order] > 0]
     have = np.bincount(of_positive, minlength=len(taken))
-    if (taken > have).any():
-        raise NeverAdded(repr(values[int(order[np.argmax(runs == np.argmax(taken > have))])].as_py()))
     place = np.arange(len(positive)) - (np.cumsum(have) - have)[of_positive]
     return np.sort(positive[place >= taken[of_positive]])
 

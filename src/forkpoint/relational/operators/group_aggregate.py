@@ -17,12 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.errors import JobFailed
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
 from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
-from forkpoint.relational.aggregation.kept import NeverAdded
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
 from forkpoint.relational.operators.keyed import key_columns
@@ -135,18 +133,13 @@ class GroupOperator(KeyedOperator):
                 after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, key_set, before)
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
-                try:
-                    after[name] = accumulated(accumulator, values, weights, starts, before)
-                except NeverAdded as error:
-                    raise self._never_added(f"{name}: {error}") from None
+                after[name] = accumulated(accumulator, values, weights, starts, before)
         if weights is not None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
-            raise self._never_added(f"a row of group {key_set.column[int(negative[0])].as_py()!r}")
+            group = key_set.column[int(negative[0])].as_py()
+            raise never_added(self._uid, f"a row of group {group!r}", described(*split_filter(self._definition.aggregate.input)))
         unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
         before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
         return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
-
-    def _never_added(self, what: str) -> JobFailed:
-        return never_added(self._uid, what, described(*split_filter(self._definition.aggregate.input)))
 
     def _write(self, update: Update, kept: Bools) -> None:
         """Save the groups that are kept, and clear the others."""

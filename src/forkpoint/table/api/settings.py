@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.api.configuration import Configuration
-from forkpoint.table.session import DIALECT, TIME_ZONE, Session
 
+if TYPE_CHECKING:
+    from forkpoint.table.session import Session
+
+TIME_ZONE, DIALECT = "table.local-time-zone", "table.sql-dialect"
 _CODE_LENGTH = "table.generated-code.max-length"
 
 
