@@ -107,7 +107,7 @@ def test_files_of_csv_are_as_flinks(tables: TableEnvironment, tmp_path: Path, ca
     """Without a line of names; and a table that is written has the columns of what is written, unless it declares some."""
     (tmp_path / "given.csv").write_text("a;1\nb;2\n")
     options = "'connector' = 'filesystem', 'format' = 'csv', 'csv.field-delimiter' = ';'"
-    tables.execute_sql(f"CREATE TABLE given (k STRING, v INT) WITH ({options}, 'path' = '{tmp_path / 'given.csv'}')")
+    tables.execute_sql(f"CREATE TABLE given (k STRING, v INT) WITH ({options}, 'path' = 'file://{tmp_path / 'given.csv'}')")
     options += f", 'path' = '{tmp_path / 'out'}', 'sink.rolling-policy.rollover-interval' = '1 min'"
     tables.execute_sql(f"CREATE TABLE `out` (k STRING, v INT) WITH ({options})")
     with pytest.warns(UserWarning, match="option 'sink.rolling-policy.rollover-interval' has no effect here"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -31,9 +31,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Sql:
-    """SQL with expressions in between."""
+    """SQL with expressions in between. ``function``: the name in Flink of an operator, whose place a function of the program with
+    that name takes."""
 
     parts: tuple[str | Node, ...]
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,24 @@ def called(function: str, *arguments: Node) -> Sql:
 
 
 def infix(one: Node, operator: str, other: Node) -> Sql:
-    return Sql(("(", one, f" {operator} ", other, ")"))
+    return Sql(("(", one, f" {operator} ", other, ")"), _OPERATORS.get(operator, ""))
+
+
+_OPERATORS = {
+    "+": "plus",
+    "-": "minus",
+    "*": "times",
+    "/": "divide",
+    "%": "mod",
+    "AND": "and",
+    "OR": "or",
+    "=": "equals",
+    "<>": "notEquals",
+    "<": "lessThan",
+    "<=": "lessThanOrEqual",
+    ">": "greaterThan",
+    ">=": "greaterThanOrEqual",
+}
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -174,12 +193,14 @@ def _no_name(function: Any, columns: tuple[str, ...]) -> str:
 class Writer:
     """Writes expressions as SQL. ``windows``: the calls of windows in GROUP BY by alias, with the text of their arguments.
     ``overs``: what follows OVER. ``named``: expressions of GROUP BY that have a name. ``name_of``: the name of a
-    function that the program gives itself. ``tables``: the program's tables in the text, by their names there."""
+    function that the program gives itself. ``system``: the names of the program's functions that precede SQL's own. ``tables``:
+    the program's tables in the text, by their names there."""
 
     windows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     overs: Mapping[str, str] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
     name_of: Callable[[Any, tuple[str, ...]], str] = _no_name
+    system: Container[str] = ()
     tables: dict[str, Any] = field(default_factory=dict)
 
     def text(self, node: Node) -> str:
@@ -195,6 +216,8 @@ class Writer:
                 return quoted(name)
             case Value(value, type):
                 return literal(value) if type is None else f"CAST({literal(value)} AS {type.label})"
+            case Sql(function=function) if function.lower() in self.system:
+                return f"{quoted(function)}({', '.join(map(self.text, children(node)))})"
             case Sql(parts):
                 return "".join(part if isinstance(part, str) else self.text(part) for part in parts)
             case Aggregate(function, arguments, distinct):

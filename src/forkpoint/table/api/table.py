@@ -72,7 +72,8 @@ class Table:
         return Table(self._session, self._session.plan(Query(Text(text, SOURCE), 0, len(text)), given))
 
     def _writer(self, **known: Any) -> Writer:
-        return Writer(name_of=self._session.catalog.functions.name_of, **known)
+        functions = self._session.catalog.functions
+        return Writer(name_of=functions.name_of, system=functions.system, **known)
 
     # -- columns
 

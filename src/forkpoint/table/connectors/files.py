@@ -25,6 +25,7 @@ from forkpoint.contract.source import (
 )
 from forkpoint.errors import RecordParseError
 from forkpoint.relational.changes import row_type
+from forkpoint.storage.places import plain_place
 from forkpoint.table.connectors import changelogs
 from forkpoint.table.connectors.formats import deserialization
 from forkpoint.table.connectors.options import TableOptions
@@ -41,7 +42,7 @@ _UNNEEDED = {
 
 def file_source(options: TableOptions) -> Source[Any]:
     options.ignore(*_UNNEEDED)
-    path, type = options.required("path"), row_type(options.table.schema)
+    path, type = plain_place(options.required("path")), row_type(options.table.schema)
     interval = options.get("source.monitor-interval")
     if interval is not None:
         parse_duration_ms("source.monitor-interval", interval)
@@ -59,7 +60,7 @@ def file_source(options: TableOptions) -> Source[Any]:
 
 def file_sink(options: TableOptions) -> Sink[Any]:
     options.unneeded(_UNNEEDED)
-    path, type = options.required("path"), row_type(options.table.schema)
+    path, type = plain_place(options.required("path")), row_type(options.table.schema)
     bucket, prefix = options.table.partitions or None, f"part{options.nth}"
     match _file_format(options):
         case "csv":
