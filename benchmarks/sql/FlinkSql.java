@@ -11,6 +11,8 @@ public class FlinkSql {
         configuration.setString("parallelism.default", arguments[2]);
         configuration.setString("state.backend.type", arguments[1]);
         configuration.setString("execution.checkpointing.interval", "10 s");
+        configuration.setString("execution.checkpointing.dir", Path.of(arguments[0]).resolveSibling("checkpoints").toUri().toString());
+        configuration.setString("restart-strategy.type", "none");
         configuration.setString("table.exec.mini-batch.enabled", "true");
         configuration.setString("table.exec.mini-batch.allow-latency", "2 s");
         configuration.setString("table.exec.mini-batch.size", "20000");

@@ -101,7 +101,7 @@ def _one_window(join: Join, conditions: Conditions) -> Within | None:
         found = _difference(condition)
         if found is not None and found[2:] == ("=", 0) and found[0].name in left:
             column = left[found[0].name]
-            if right.get(found[1].name) == column:
+            if right.get(found[1].name) == column and not column.of.processing:
                 ends.setdefault(column.of, {})[column.role] = found[:2]
     for windows, roles in ends.items():
         if roles.keys() >= {"start", "end"}:
@@ -115,7 +115,8 @@ def in_windows(over: Over) -> Over:
     if is_updating(over.input):
         return over
     below = window_columns(over.input)
-    keys = {below[each.name].role: each for each in over.partition if isinstance(each, Column) and each.name in below}
+    found = [(below[each.name], each) for each in over.partition if isinstance(each, Column) and each.name in below]
+    keys = {column.role: each for column, each in found if not column.of.processing}
     return replace(over, until=last_moment(keys["end"], keys["end"].type)) if keys.keys() >= {"start", "end"} else over
 
 

@@ -45,6 +45,7 @@ from forkpoint.relational.plan import (
     key_name,
     nodes_of,
     window_columns,
+    without_hints,
 )
 from forkpoint.relational.types import BOOLEAN, Field, SqlType, common_type
 from forkpoint.relational.windows import WindowColumn
@@ -64,7 +65,7 @@ def merged(plan: Plan) -> Plan:
         case Scan():
             return plan
         case Aggregate():
-            return Aggregate(merged(plan.input), plan.keys, plan.calls)
+            return replace(plan, input=merged(plan.input))
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
         case Window() | Apply() | Process():
@@ -119,7 +120,7 @@ def replaced(expression: Expression | None, by: Replacements) -> Expression | No
 def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
     """The canonical form, and its column for each column of the plan."""
     if isinstance(plan, Scan):
-        scan = Scan(plan.table, (), updating=plan.updating, versions=plan.versions)
+        scan = Scan(plan.table, (), updating=plan.updating, versions=plan.versions, options=plan.options)
         return scan, {field.name: Column(field.name, field.type) for field in plan.fields}
     if isinstance(plan, Aggregate):
         return _canonical_aggregate(plan)
@@ -171,6 +172,7 @@ def _canonical_aggregate(plan: Aggregate) -> tuple[Plan, Replacements]:
         below,
         tuple(Item(key_name(items[text]), items[text]) for text in sorted(items)),
         tuple(distinct[text] for text in sorted(distinct)),
+        plan.hints,
     )
     return found, named | {name: Column(str(call), call.type) for name, call in calls.items()}
 
@@ -259,7 +261,7 @@ def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:
     }
     distinct = {str(call): call for call in calls.values()}
     keys = tuple(partition[text] for text in sorted(partition))
-    found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)))
+    found = Over(below, keys, order, tuple(distinct[text] for text in sorted(distinct)), hints=plan.hints)
     if plan.until:
         found = replace(found, until=through(plan.until, columns))
     return found, {**columns, **{name: Column(found.name_of(call), call.type) for name, call in calls.items()}}
@@ -272,7 +274,7 @@ def _canonical_union(plan: Union) -> Union:
         source, condition, columns = filtered(each)
         pairs = zip(plan.schema, each.schema, strict=True)
         inputs.append(Select(source, condition, tuple(Item(field.name, columns[own.name]) for field, own in pairs)))
-    return Union(tuple(sorted(inputs, key=repr)))
+    return Union(tuple(sorted(inputs, key=lambda each: repr(without_hints(each)))))
 
 
 def canonical_call(call: AggregateCall, columns: Replacements) -> AggregateCall:
@@ -292,7 +294,7 @@ def _canonical_join(plan: Join) -> tuple[Plan, Replacements]:
     condition = replaced(plan.condition, before)
     keys = [(through(one, left_columns), through(other, right_columns)) for one, other in plan.keys]
     inputs = _where(left, left_condition), _where(right, right_condition)
-    found = Join(*inputs, plan.kind, None, tuple(keys), lookup=plan.lookup)
+    found = Join(*inputs, plan.kind, None, tuple(keys), lookup=plan.lookup, hints=plan.hints)
     if plan.within:
         times = through(plan.within.left, left_columns), through(plan.within.right, right_columns)
         found = replace(found, within=replace(plan.within, left=times[0], right=times[1]))

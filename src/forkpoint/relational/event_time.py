@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from forkpoint.relational.expressions import Call, Column, Expression
+from forkpoint.relational.functions.changing import PROCTIME
 from forkpoint.relational.plan import (
     LEFT,
-    PROCTIME,
     RIGHT,
     Aggregate,
     Apply,
@@ -34,8 +34,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset({name})
         case Select(items=items):
             return frozenset(item.name for item in items if _is_rowtime(item.of, plan.input))
-        case Window(names=(_, _, time)):
-            return frozenset({time})
+        case Window(names=(_, _, time), windows=windows):
+            return frozenset() if windows.processing else frozenset({time})
         case Process(time=time):
             return frozenset({time} if time else ())
         case Unnest(input=input) | Apply(input=input) | Over(input=input, until=Column() | Call()):
@@ -51,13 +51,14 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             sides = [(LEFT, within.left), *([] if kind in ("semi", "anti") else [(RIGHT, within.right)])]
             return frozenset(side + time.name for side, time in sides if isinstance(time, Column))
         case Aggregate(keys=keys) if is_windowed(plan):
-            times = {name for name, column in window_columns(plan.input).items() if column.role == "time"}
+            columns = window_columns(plan.input).items()
+            times = {name for name, column in columns if column.role == "time" and not column.of.processing}
             return frozenset(key.name for key in keys if isinstance(key.of, Column) and key.of.name in times)
         case Union(inputs=inputs):
             found = list(map(rowtimes, inputs))
-            columns = zip(*(each.schema for each in inputs), strict=True)
+            by_position = zip(*(each.schema for each in inputs), strict=True)
             return frozenset(
-                same[0].name for same in columns if all(field.name in times for field, times in zip(same, found, strict=True))
+                same[0].name for same in by_position if all(field.name in times for field, times in zip(same, found, strict=True))
             )
     return frozenset()
 
@@ -80,6 +81,8 @@ def is_processing_time(plan: Plan, name: str) -> bool:
         case Join(left=left, right=right):
             side, own = (left, LEFT) if name.startswith(LEFT) else (right, RIGHT)
             return is_processing_time(side, name.removeprefix(own))
+        case Window(input=below) | Unnest(input=below) | Apply(input=below) | Over(input=below):
+            return any(name == field.name for field in below.schema) and is_processing_time(below, name)
         case Union(inputs=inputs):
             at = [field.name for field in plan.schema].index(name)
             return all(is_processing_time(each, each.schema[at].name) for each in inputs)
@@ -98,7 +101,7 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
         case Select(items=items):
             of = unwrapped(next(item.of for item in items if item.name == name))
             if isinstance(of, Call) and of.function == PROCTIME:
-                return "it is PROCTIME(), and only lookup joins take processing time; use a time of the rows"
+                return "it is PROCTIME(), which windows, OVER and lookup joins take; use a time of the rows"
             if not isinstance(of, Column):
                 return "an expression computes it; select the column that is event time itself"
             return why_not_rowtime(plan.input, of.name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
@@ -16,7 +17,7 @@ from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Wind
 class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defaults=True):
     """The rows of a table of the catalogue. ``rowtime``: the event time of its rows, if it has a watermark. ``updating``: whether
     rows are also removed, not only added. ``key``: the columns of its primary key. ``versions``: whether rows are read as they
-    come, where the later rows of a key replace earlier ones, and not as changes."""
+    come, where the later rows of a key replace earlier ones, and not as changes. ``options``: of the hint OPTIONS."""
 
     table: str
     fields: Schema
@@ -24,6 +25,7 @@ class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defau
     updating: bool = False
     key: tuple[str, ...] = ()
     versions: bool = False
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -32,6 +34,14 @@ class Scan(msgspec.Struct, frozen=True, tag_field="node", tag="scan", omit_defau
 
 ONE_ROW = Scan("one-row", ())
 """What a query without FROM reads: a row without columns, once."""
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """What a query says of how a node runs, which its result and the meaning of its state do not depend on. ``uid``: ends that of
+    its operator. ``ttl_ms``: how long the state of each input is kept after its last change; 0 for ever, None as configured."""
+
+    uid: str = ""
+    ttl_ms: tuple[int | None, ...] = ()
 
 
 class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
@@ -76,6 +86,7 @@ class Aggregate(msgspec.Struct, frozen=True, tag_field="node", tag="aggregate"):
     input: Plan
     keys: tuple[Item, ...]
     calls: tuple[AggregateCall, ...]
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -194,10 +205,6 @@ class Within(msgspec.Struct, frozen=True):
         return f"{LEFT}{self.left} - {RIGHT}{self.right} in [{bounds}]"
 
 
-PROCTIME = "PROCTIME"
-"""The function of the time at which a row is processed. It has no values: a lookup join reads only that a column is that time."""
-
-
 class AsOf(msgspec.Struct, frozen=True):
     """The right row of a key is the one with the latest event time ``right`` that is not after ``left``, the left row's. Both are
     over the columns of the inputs."""
@@ -235,6 +242,7 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
     within: Within | msgspec.UnsetType = msgspec.UNSET
     as_of: AsOf | msgspec.UnsetType = msgspec.UNSET
     lookup: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def schema(self) -> Schema:
@@ -296,6 +304,7 @@ class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
     order: tuple[Order, ...]
     calls: tuple[OverCall, ...]
     until: Expression | msgspec.UnsetType = msgspec.UNSET
+    hints: Hints | msgspec.UnsetType = msgspec.UNSET
 
     def name_of(self, call: OverCall) -> str:
         """The name of a call's column."""
@@ -329,6 +338,20 @@ def inputs_of(plan: Plan) -> tuple[Plan, ...]:
         case Join(left, right):
             return left, right
     return (plan.input,)
+
+
+def without_hints(plan: Plan) -> Plan:
+    """The plan without what does not concern its meaning."""
+    match plan:
+        case Scan():
+            return replace(plan, options=())
+        case Union(inputs):
+            return Union(tuple(map(without_hints, inputs)))
+        case Join(left, right):
+            return replace(plan, left=without_hints(left), right=without_hints(right), hints=msgspec.UNSET)
+        case Aggregate(below) | Over(below):
+            return replace(plan, input=without_hints(below), hints=msgspec.UNSET)
+    return replace(plan, input=without_hints(plan.input))
 
 
 def nodes_of(plan: Plan) -> Iterator[Plan]:

@@ -12,6 +12,7 @@ from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
+from forkpoint.relational.functions.changing import reads_clock
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.calling import with_functions
@@ -21,7 +22,8 @@ from forkpoint.relational.operators.joins.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.process import partition_key, process_spec
-from forkpoint.relational.operators.select import SelectSpec, UpsertSpec
+from forkpoint.relational.operators.retention import Retention
+from forkpoint.relational.operators.select import UpsertSpec, select_spec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
@@ -29,7 +31,6 @@ from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
 from forkpoint.relational.plan import (
     LEFT,
-    PROCTIME,
     Aggregate,
     Apply,
     Join,
@@ -41,6 +42,7 @@ from forkpoint.relational.plan import (
     Union,
     Unnest,
     Window,
+    inputs_of,
     is_updating,
     is_windowed,
     nodes_of,
@@ -56,13 +58,14 @@ _ROW = Item("row", Literal(True, SqlType("BOOLEAN", nullable=False)))
 class Translator:
     """``source``: the edges that read a table. ``name``: of the result, from which operators with state get their uids.
     ``lookup``: how rows of a table are found by the values of columns. ``functions``: the user's, by identity. ``processes``: the
-    process functions of the job so far, by uid."""
+    process functions of the job so far, by uid. ``ttl_ms``: how long state is kept that hints say nothing about."""
 
     source: Callable[[Scan], tuple[Edge, ...]]
     name: str
-    lookup: Callable[[str, tuple[str, ...]], LookupTable]
+    lookup: Callable[[Scan, tuple[str, ...]], LookupTable]
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
+    ttl_ms: int | None = None
     _taken: set[str] = field(default_factory=set)
 
     def translate(self, plan: Plan) -> tuple[Edge, ...]:
@@ -83,7 +86,8 @@ class Translator:
         """Projection and filter of a canonical plan. ``schema``: of the result, by default that of the items. ``weighted``: the
         result has weights, although its rows are only added."""
         schema = schema or tuple(Field(item.name, item.of.type) for item in items)
-        refuse_processing_time(condition, items)
+        if any(map(reads_clock, (condition, *(item.of for item in items)))):
+            return self._at_processing_time(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Union):
             return self._union(below, condition, items, schema)
         if isinstance(below, Select):  # without items: a condition on what an aggregate reads
@@ -111,6 +115,21 @@ class Translator:
             return (Edge(self._keyed_rows(below, View(condition, items), schema, weighted=weighted)),)
         upstream = self.source(below)
         return selected(upstream, computed_before(condition, items, upstream), schema, weighted=weighted or below.updating)
+
+    def _at_processing_time(
+        self, below: Plan, condition: Expression | None, items: tuple[Item, ...], schema: Schema, *, weighted: bool
+    ) -> tuple[Edge, ...]:
+        """Projection and filter with PROCTIME(), in a step of their own: operators with state do not know the time of a row."""
+        if is_updating(below):
+            name = next((item.name for item in items if reads_clock(item.of)), condition)
+            raise ConfigError(
+                f"{name}: PROCTIME() has another value each time, so it is not for rows that change later; select the other "
+                "columns by their names, or use it before rows are grouped or joined"
+            )
+        read = [item.of for item in items] + ([] if condition is None else [condition])
+        used = {column.name: Item(column.name, column) for each in read for column in columns_of(each)}
+        upstream = self._select(below, None, tuple(used.values()) or (_ROW,))
+        return selected(upstream, (condition, items), schema, weighted=weighted)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
         """Projection and filter of each input."""
@@ -150,7 +169,7 @@ class Translator:
             f"group by {', '.join(definition.key_names)}",
             tuple(replace(edge, partitioning=key) for edge in self._select(window.input, None, items)),
             row_type(schema),
-            uid=self._uid(_role(definition)),
+            uid=self._uid(_role(definition), aggregate),
         )
 
     def _unnest(
@@ -212,18 +231,19 @@ class Translator:
         upstream = self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
         return Transformation(
-            (WindowAggregateSpec if windowed else GroupAggregateSpec)(definition),
+            WindowAggregateSpec(definition) if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
-            uid=self._uid(_role(definition)),
+            uid=self._uid(_role(definition), aggregate),
         )
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view)
         updating = weighted or is_updating(node)
         (name, role), of = _role_of_rows(definition), row_type(schema, updating=updating)
-        return Transformation(KeyedRowsSpec(definition, updating), name, self._sides(definition), of, uid=self._uid(role))
+        spec = KeyedRowsSpec(definition, updating, self._retention(node))
+        return Transformation(spec, name, self._sides(definition), of, uid=self._uid(role, node))
 
     def _final_rows(self, node: Join | Over, view: View, schema: Schema) -> Transformation:
         """A node whose rows are kept until event time has passed them."""
@@ -232,17 +252,17 @@ class Translator:
         if isinstance(node, Join):
             spec = TemporalJoinSpec(definition) if node.as_of else IntervalJoinSpec(definition)
         name, role = _role_of_rows(definition)
-        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role))
+        return Transformation(spec, name, self._sides(definition), row_type(schema), uid=self._uid(role, node))
 
     def _lookup(self, node: Join, view: View, schema: Schema) -> Transformation:
         from forkpoint.relational.operators.joins.lookup_join import lookup_spec  # imports asyncio
 
         definition = RowsDefinition(node, view)
         assert isinstance(node.right, Scan)
-        table = self.lookup(node.right.table, tuple(str(key) for _, key in node.keys))
+        table = self.lookup(node.right, tuple(str(key) for _, key in node.keys))
         (_, role), of = _role_of_rows(definition), row_type(schema)
         inputs, name = self._sides(definition, (LEFT,)), f"{node.kind} lookup join"
-        return Transformation(lookup_spec(definition, table), name, inputs, of, uid=self._uid(role))
+        return Transformation(lookup_spec(definition, table), name, inputs, of, uid=self._uid(role, node))
 
     def _sides(self, definition: RowsDefinition, sides: tuple[str, ...] = ()) -> tuple[Edge, ...]:
         """The inputs of a node whose rows are kept by key: the columns of the key, and those that are kept."""
@@ -258,8 +278,20 @@ class Translator:
             edges += [replace(edge, partitioning=key, ordinal=ordinal) for edge in upstream]
         return tuple(edges)
 
-    def _uid(self, role: str) -> str:
-        return free_name(f"{self.name}-{role}", self._taken)
+    def _uid(self, role: str, node: Aggregate | Join | Over) -> str:
+        if not (node.hints and node.hints.uid):
+            return free_name(f"{self.name}-{role}", self._taken)
+        uid = f"{self.name}-{node.hints.uid}"
+        if uid in self._taken:
+            raise ConfigError(f"two nodes of the query are named {node.hints.uid!r}; give one another name in the hint UID")
+        self._taken.add(uid)
+        return uid
+
+    def _retention(self, node: Aggregate | Join | Over) -> Retention:
+        below = (each.hints for each in nodes_of(node) if isinstance(each, Aggregate | Join | Over))
+        hinted = any(any(hints.ttl_ms) for hints in below if hints)
+        ttl_ms = tuple(ttl_of(node, ordinal, self.ttl_ms) for ordinal in range(len(inputs_of(node))))
+        return Retention(ttl_ms, incomplete=hinted or self.ttl_ms is not None)
 
 
 def _role(definition: GroupDefinition) -> str:
@@ -279,24 +311,16 @@ def _role_of_rows(definition: RowsDefinition) -> tuple[str, str]:
     return f"{node.kind} join{' in event time' * is_final(node)}", "-".join(("join", *tables))
 
 
+def ttl_of(node: Aggregate | Join | Over, ordinal: int, configured_ms: int | None) -> int | None:
+    """How long a node keeps the state of an input, in ms; None without limit."""
+    given = node.hints.ttl_ms[ordinal] if node.hints and ordinal < len(node.hints.ttl_ms) else None
+    return configured_ms if given is None else given or None
+
+
 def in_several_windows(plan: Plan) -> bool:
     """Whether the rows of an aggregate's input are those of another table, several times each."""
     below = plan.input if isinstance(plan, Select) else plan
     return isinstance(below, Window) and below.windows.per_row > 1
-
-
-def refuse_processing_time(condition: Expression | None, items: tuple[Item, ...]) -> None:
-    """Raise ConfigError for a value of PROCTIME()."""
-
-    def is_read(of: Expression) -> bool:
-        return isinstance(of, Call) and (of.function == PROCTIME or any(map(is_read, of.arguments)))
-
-    read = [item.name for item in items if is_read(item.of)]
-    if read or (condition is not None and is_read(condition)):
-        raise ConfigError(
-            f"{read[0] if read else condition}: PROCTIME() gives another value when an epoch is repeated, so it is for FOR "
-            "SYSTEM_TIME AS OF only; select the other columns by their names"
-        )
 
 
 Selection = tuple[Expression | None, tuple[Item, ...]]
@@ -305,7 +329,7 @@ Selection = tuple[Expression | None, tuple[Item, ...]]
 
 def selected(upstream: tuple[Edge, ...], of: Selection, schema: Schema, *, weighted: bool) -> tuple[Edge, ...]:
     type = row_type(schema, updating=weighted)
-    return (Edge(Transformation(SelectSpec(*of, weighted), "select", upstream, type)),)
+    return (Edge(Transformation(select_spec(*of, weighted=weighted), "select", upstream, type)),)
 
 
 def computed_before(condition: Expression | None, items: tuple[Item, ...], upstream: tuple[Edge, ...]) -> Selection:

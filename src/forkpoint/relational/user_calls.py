@@ -1,6 +1,6 @@
 """What a user's functions must be able to do where they are called.
 
-Calls of functions that are not deterministic are each in a node of its own, which sees each row once.
+Calls of functions that are not deterministic are each in a node of its own, which sees each row once; so are those of the clock.
 
 Elsewhere a call may be computed again: for a row that is removed, by a condition and a column, or on both sides of a join. Then
 what is removed would not be what was added.
@@ -9,11 +9,13 @@ what is removed would not be what was added.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NoReturn
 
 from msgspec.structs import replace
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
+from forkpoint.relational.functions.changing import PROCTIME, reads_clock
 from forkpoint.relational.functions.user import is_user
 from forkpoint.relational.plan import (
     Aggregate,
@@ -92,10 +94,11 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             return Select(found, condition, tuple(Item(item.name, change(item.of)) for item in items))
         case Aggregate(_, keys, calls):
             read = [key.of for key in keys] + [part for call in calls for part in (call.argument, call.condition)]
-            return Aggregate(
-                applied(below, read),
-                tuple(Item(key.name, change(key.of)) for key in keys),
-                tuple(
+            return replace(
+                plan,
+                input=applied(below, read),
+                keys=tuple(Item(key.name, change(key.of)) for key in keys),
+                calls=tuple(
                     replace(
                         call,
                         argument=call.argument and change(call.argument),
@@ -105,6 +108,8 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
                 ),
             )
         case Over(_, partition, order, over_calls):
+            if any(reads_clock(each.of) for each in order):  # rows are stored with the time that orders them
+                unsure = partial(_or_processing_time, unsure)
             read = [*partition, *(each.of for each in order), *(part for call in over_calls for part in call.arguments)]
             return replace(
                 plan,
@@ -119,11 +124,15 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             return replace(plan, input=applied(below, partition), partition=tuple(map(change, partition)))
 
 
+def _or_processing_time(unsure: Unsure, function: str) -> bool:
+    return function == PROCTIME or unsure(function)
+
+
 def _found(expressions: Iterable[Expression | None], unsure: Unsure) -> Iterator[Call]:
     """The outermost calls of these functions."""
     for each in expressions:
         if isinstance(each, Call):
-            if is_user(each.function) and unsure(each.function):
+            if unsure(each.function):
                 yield each
             else:
                 yield from _found(each.arguments, unsure)
@@ -133,6 +142,6 @@ def _replaced(expression: Expression, unsure: Unsure) -> Expression:
     """The expression over the columns of such calls, which have their texts as names."""
     if not isinstance(expression, Call):
         return expression
-    if is_user(expression.function) and unsure(expression.function):
+    if unsure(expression.function):
         return Column(str(expression), expression.type)
     return replace(expression, arguments=tuple(_replaced(each, unsure) for each in expression.arguments))

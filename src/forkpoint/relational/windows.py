@@ -20,12 +20,14 @@ class Windows(msgspec.Struct, frozen=True):
 
     TUMBLE: the step is the size. CUMULATE: each begins every ``size_ms``, and ends
     ``step_ms``, twice that, and so on up to ``size_ms`` later. SESSION: of rows that are at most ``size_ms``, the gap, apart.
+    ``processing``: of the times at which rows are processed.
     """
 
     kind: Literal["TUMBLE", "HOP", "CUMULATE", "SESSION"]
     size_ms: int
     step_ms: int
     offset_ms: int = 0
+    processing: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
         parts = [duration(self.size_ms)]
@@ -33,7 +35,7 @@ class Windows(msgspec.Struct, frozen=True):
             parts.insert(0, duration(self.step_ms))
         if self.offset_ms:
             parts.append(f"offset {duration(self.offset_ms)}")
-        return f"{self.kind}({', '.join(parts)})"
+        return f"{self.kind}({', '.join(parts)}){' of processing time' if self.processing else ''}"
 
     @property
     def per_row(self) -> int:

@@ -12,7 +12,7 @@ from forkpoint.sql.errors import SqlError
 _OPERATOR = frozenset({"this", "expression"})
 _SORTED = frozenset({"order", "limit", "offset", "with_", "distinct"})
 _PARTS: dict[type, frozenset[str]] = {
-    exp.Select: _SORTED | {"expressions", "from_", "where", "group", "having", "joins", "windows"},
+    exp.Select: _SORTED | {"expressions", "from_", "where", "group", "having", "joins", "windows", "hint"},
     exp.Join: frozenset({"this", "on", "using", "side", "kind", "method"}),
     exp.Union: _OPERATOR | _SORTED,
     exp.Intersect: _OPERATOR | _SORTED,
@@ -58,7 +58,6 @@ _NAMES = {
     "match": "MATCH_RECOGNIZE",
     "pivots": "PIVOT",
     "locks": "FOR UPDATE",
-    "hint": "a hint",
     "sample": "TABLESAMPLE",
     "except_": "EXCEPT in a list of columns",
     "replace": "REPLACE in a list of columns",

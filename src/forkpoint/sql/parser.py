@@ -8,6 +8,7 @@ from forkpoint.sql.alterations import AlterTable, AlterView, alteration
 from forkpoint.sql.catalog_statements import CatalogStatement, catalog_statement
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.function_statements import FunctionStatement, function_statement
+from forkpoint.sql.hints import options_after
 from forkpoint.sql.statements import (
     TABLE_NAME,
     CreateTable,
@@ -131,8 +132,9 @@ def _insert(source: Text, tokens: Tokens) -> Insert:
     tokens.expect("INTO")
     at = tokens.offset
     table = tokens.path(TABLE_NAME)
+    options = options_after(source, tokens.end)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-    return Insert(table, columns, parse_query(source, tokens), at)
+    return Insert(table, columns, parse_query(source, tokens), at, options)
 
 
 def _explained(source: Text, tokens: Tokens) -> Query | Insert:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -124,12 +125,13 @@ class Drop:
 
 @dataclass(frozen=True)
 class Insert:
-    """``columns``: of the table, in the query's order; empty for all of them."""
+    """``columns``: of the table, in the query's order; empty for all of them. ``options``: of the hint OPTIONS."""
 
     table: str
     columns: tuple[str, ...]
     query: Query
     at: int
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from sqlglot.errors import ParseError
 
 from forkpoint.sql.binding.expressions import CALLED
 from forkpoint.sql.errors import SqlError
+from forkpoint.sql.hints import is_read
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 
@@ -40,8 +41,8 @@ def syntax_tree(tokens: list[Token], query: Query) -> Any:
 def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
     """Raise SqlError for what sqlglot reads as a comment, or drops."""
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        if _HINT.match(query.source.text, query.start + token.end + 1):
-            raise query.source.error(query.start + token.start, "hints are not supported yet")
+        if _HINT.match(query.source.text, query.start + token.end + 1) and not is_read(token, following):
+            raise query.source.error(query.start + token.start, "hints are for queries and tables, not for expressions")
         name = token.token_type.name
         if name == "PARAMETER":
             raise query.source.error(query.start + token.start, "@ is not supported here")

@@ -143,6 +143,10 @@ class Tokens:
         self._at += 1
         return str(self._tokens[self._at - 1].text)
 
+    def value(self, what: str) -> str:
+        """A text in single quotes, or a path of names."""
+        return self.text(what) if not self.done and self._kind == "STRING" else self.path(what)
+
     def number(self) -> int:
         if self.done or self._kind != "NUMBER" or not self._next.text.isdigit():
             raise self.unexpected("a whole number")

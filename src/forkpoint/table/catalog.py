@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import Edge
 from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
@@ -47,6 +50,22 @@ def read(name: str, table: CreateTable | StreamTable) -> Plan:
     updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
     scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, table.primary_key)
     return scan if table.reading is None else Select(scan, None, table.reading.columns)
+
+
+def read_with(catalog: Catalog, path: str, options: Mapping[str, str]) -> Plan | None:
+    """The plan that reads a table with the options of a hint. Raises ConfigError; None if there is no such table."""
+    table = catalog.tables.get(path) or catalog.unnamed.get(path)
+    if not isinstance(table, CreateTable):
+        if catalog.has(path):
+            raise ConfigError(f"{path!r} is not a table with options")
+        return None
+    if options.keys() & {"connector"}:
+        raise ConfigError("a hint does not change the connector; create another table")
+    plan = read(path, replace(table, options={**table.options, **options}))
+    given = tuple(sorted(options.items()))
+    if isinstance(plan, Select):
+        return msgspec.structs.replace(plan, input=msgspec.structs.replace(plan.input, options=given))
+    return msgspec.structs.replace(plan, options=given)
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,13 @@ class Catalog:
             case None | View():
                 return None
         return read(path, found)
+
+    def source(self, scan: Scan) -> CreateTable | StreamTable:
+        """The table that a plan reads, with the options that it reads it with."""
+        name = scan.table
+        table = self.streams.get(name) or self.unnamed.get(name) or self.tables[name]
+        assert not isinstance(table, ProgramView)
+        return replace(table, options={**table.options, **dict(scan.options)}) if isinstance(table, CreateTable) else table
 
     def add_unnamed(self, kind: str, make: Callable[[str], CreateTable | StreamTable | ProgramView]) -> str:
         """Add a table of the program under a name that begins with ``kind``; returns the name."""

@@ -7,6 +7,7 @@ from enum import Enum
 
 from forkpoint.relational.definitions.rows import on_side
 from forkpoint.relational.expressions import Call, all_of, conjuncts_of
+from forkpoint.relational.operators.retention import lifetime
 from forkpoint.relational.plan import (
     LEFT,
     RIGHT,
@@ -25,6 +26,7 @@ from forkpoint.relational.plan import (
     is_updating,
     is_windowed,
 )
+from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.statements import CreateTable
 
@@ -38,24 +40,24 @@ class ExplainDetail(Enum):
     PLAN_ADVICE = 3
 
 
-def explained(plan: Plan, depth: int = 0) -> str:
-    """The plan, inputs below, with its changes and state."""
-    return "\n".join(_lines(plan, depth))
+def explained(plan: Plan, depth: int = 0, ttl_ms: int | None = None) -> str:
+    """The plan, inputs below, with its changes and state. ``ttl_ms``: how long state is kept, None without limit."""
+    return "\n".join(_lines(plan, depth, ttl_ms))
 
 
-def insertion(table: CreateTable, plan: Plan) -> str:
+def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:
     """What an INSERT writes into a table."""
-    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, depth=1)}"
+    return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, 1, ttl_ms)}"
 
 
-def _lines(plan: Plan, depth: int) -> Iterator[str]:
+def _lines(plan: Plan, depth: int, ttl_ms: int | None) -> Iterator[str]:
     changes = "adds and removes rows" if is_updating(plan) else "adds rows"
-    yield f"{'   ' * depth}{_described(plan)}  [{changes}]"
+    yield f"{'   ' * depth}{_described(plan, ttl_ms)}  [{changes}]"
     for each in inputs_of(plan):
-        yield from _lines(each, depth + 1)
+        yield from _lines(each, depth + 1, ttl_ms)
 
 
-def _described(node: Plan) -> str:
+def _described(node: Plan, ttl_ms: int | None) -> str:
     match node:
         case Scan(table, fields, rowtime):
             event_time = "" if rowtime is None else f", event time {rowtime}"
@@ -65,7 +67,7 @@ def _described(node: Plan) -> str:
             return f"Select {shown}" + ("" if condition is None else f" WHERE {condition}")
         case Aggregate(_, keys, calls):
             by = f" by {', '.join(str(key.of) for key in keys)}" if keys else ""
-            kept = "until its window ends" if is_windowed(node) else "without limit"
+            kept = "until its window ends" if is_windowed(node) else lifetime(ttl_of(node, 0, ttl_ms))
             return f"Aggregate {', '.join(map(str, calls)) or 'distinct rows'}{by}; keeps a row for each group, {kept}"
         case Join(_, _, kind, condition, within=within):
             equal = (Call("=", (on_side(LEFT, one), on_side(RIGHT, other)), BOOLEAN) for one, other in node.keys)
@@ -81,10 +83,11 @@ def _described(node: Plan) -> str:
             if within:
                 bound = "their windows" if within.windows else "these bounds"
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
-            return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, without limit"
+            kept = ", of the right one ".join(dict.fromkeys(lifetime(ttl_of(node, each, ttl_ms)) for each in (0, 1)))
+            return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, {kept}"
         case Over(_, partition, _, calls):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
-            limit = f"until event time has passed {node.until}" if node.until else "without limit"
+            limit = f"until event time has passed {node.until}" if node.until else lifetime(ttl_of(node, 0, ttl_ms))
             return f"Over {', '.join(map(node.name_of, calls))}; keeps all rows{by}, {limit}"
         case Union():
             return "Union all"

@@ -25,8 +25,8 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.api.settings import DIALECT, TIME_ZONE
-from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View
+from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
@@ -34,9 +34,12 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
-STATE_TTL = "table.exec.state.ttl"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
+
+
+_Source = tuple[str, tuple[tuple[str, str], ...]]
+"""A table, and the options of a hint."""
 
 
 @dataclass
@@ -52,8 +55,9 @@ class Session:
     settings: dict[str, str] = field(default_factory=dict)
     idle_timeout_ms: int | None = None
     duplicates: bool = False
-    _sources: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
-    _versions: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
+    ttl_ms: int | None = None
+    _sources: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
+    _versions: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
@@ -195,8 +199,8 @@ class Session:
             self._sources.clear()  # which read tables in another way then
         elif key == IDLE_TIMEOUT:
             self.idle_timeout_ms = parse_duration_ms(key, value) or None
-        elif key == STATE_TTL and parse_duration_ms(key, value):
-            raise ConfigError(f"{key}: state of queries has no time to live yet; bound it by windows, or leave the option out")
+        elif key == STATE_TTL:
+            self.ttl_ms = parse_duration_ms(key, value) or None
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
         elif key == DIALECT and value.lower() != "default":
@@ -209,7 +213,7 @@ class Session:
         """Undo SET, for one option or for all."""
         kept = {name: value for name, value in self.settings.items() if key is not None and name != key}
         self.env.options, self.name = self._initial
-        self.idle_timeout_ms, self.duplicates = None, False
+        self.idle_timeout_ms, self.duplicates, self.ttl_ms = None, False, None
         self.settings.clear()
         for name, value in kept.items():
             self.set(name, value)
@@ -230,7 +234,9 @@ class Session:
         """``space``: where names are looked up. ``within``: the views whose query this is part of."""
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
-        def find(name: str) -> Plan | None:
+        def find(name: str, options: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
+            if options:
+                return read_with(self.catalog, name if name in self.catalog.unnamed else self.catalog.path(name, space), options)
             if name in given:
                 return given[name]
             path = self.catalog.path(name, space)
@@ -279,11 +285,12 @@ class Session:
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
         functions = self.catalog.functions.by_identity
-        return Translator(self._source, name, self._lookup, functions, self._processes).translate(plan)
+        return Translator(self._source, name, self._lookup, functions, self._processes, self.ttl_ms).translate(plan)
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
+        table = replace(table, options={**table.options, **statement.options})
         return table, _fitted(self.plan(statement.query, given), table, statement)
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
@@ -320,20 +327,20 @@ class Session:
                 "and make them the primary key",
             )
 
-    def _lookup(self, name: str, key: tuple[str, ...]) -> LookupTable:
-        table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
+    def _lookup(self, scan: Scan, key: tuple[str, ...]) -> LookupTable:
+        table = self.catalog.source(scan)
         if not isinstance(table, CreateTable):
-            raise ConfigError(f"{name!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+            raise ConfigError(f"{scan.table!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
         return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
         """The rows of a table: its changes, or all of its versions as they come."""
-        name = scan.table
-        if name == ONE_ROW.table:
-            return self._sources.setdefault(name, one_row())
-        if name not in self._sources:
-            table = self.catalog.streams.get(name) or self.catalog.unnamed.get(name) or self.catalog.tables[name]
-            assert not isinstance(table, ProgramView)
+        of = scan.table, scan.options
+        if scan.table == ONE_ROW.table:
+            return self._sources.setdefault(of, one_row())
+        if of not in self._sources:
+            table, known = self.catalog.source(scan), [each for each, _ in self._sources if each == scan.table]
+            name = f"{scan.table}-{len(known) + 1}" if known else scan.table
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
@@ -344,14 +351,14 @@ class Session:
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
                 edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
-            self._versions[name] = edges if changes != "all" else ()
+            self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name))
-            self._sources[name] = edges
-        found = (self._versions if scan.versions else self._sources)[name]
+                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name), self.ttl_ms)
+            self._sources[of] = edges
+        found = (self._versions if scan.versions else self._sources)[of]
         if not found:
             raise ConfigError(
-                f"table {name!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
+                f"table {scan.table!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
 

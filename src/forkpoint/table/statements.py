@@ -86,8 +86,8 @@ def _set(session: Session, key: str | None, value: str | None, source: Text, at:
 
 def _explained(session: Session, of: Query | Insert) -> str:
     if isinstance(of, Query):
-        return explained(session.plan(of))
-    return insertion(*session.plan_of_insert(of))
+        return explained(session.plan(of), ttl_ms=session.ttl_ms)
+    return insertion(*session.plan_of_insert(of), session.ttl_ms)
 
 
 def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> Answer | None:

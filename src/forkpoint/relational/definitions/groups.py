@@ -28,6 +28,7 @@ from forkpoint.relational.plan import (
     is_windowed,
     nodes_of,
     window_columns,
+    without_hints,
 )
 from forkpoint.relational.windows import Role
 
@@ -76,7 +77,9 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
         return {below[key.of.name].role: name for name, key in keys if isinstance(key.of, Column) and key.of.name in below}
 
     def to_json(self) -> Any:
-        return as_json(self)
+        aggregate = without_hints(self.aggregate)
+        assert isinstance(aggregate, Aggregate)
+        return as_json(GroupDefinition(aggregate, self.view))
 
     def rows(self, keys: Mapping[str, pa.Array], state: Mapping[str, pa.Array]) -> tuple[Any, pa.RecordBatch]:
         """The view of groups: the indices of those that it shows (None: all), and their columns.

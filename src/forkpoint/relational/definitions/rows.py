@@ -12,7 +12,7 @@ from forkpoint.relational.aggregation.accumulators import key_label
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, as_json, described, read_stored, split_filter
 from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
-from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan, without_hints
 from forkpoint.relational.types import Field, SqlType
 
 
@@ -82,7 +82,9 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
 
     def to_json(self, side: str) -> Any:
         """The definition of the state of one side."""
-        return {**as_json(self), "side": side}
+        node = without_hints(self.node)
+        assert isinstance(node, Join | Over)
+        return {**as_json(RowsDefinition(node, self.view)), "side": side}
 
 
 def on_side(side: str, expression: Expression) -> Expression:

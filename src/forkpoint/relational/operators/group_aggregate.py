@@ -27,6 +27,7 @@ from forkpoint.relational.operators.keyed import key_columns
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import Groups, before_elements, stored_groups, view_of
+from forkpoint.relational.operators.retention import FOREVER, Retention, kept_for, sweeper, with_values_of
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
@@ -49,9 +50,10 @@ def state_type(definition: GroupDefinition) -> RecordType:
     return RecordType("row", "Row", tuple(Field(each.name, each.type.stream_type) for each in definition.accumulators))
 
 
-def descriptor_of(definition: GroupDefinition) -> ValueStateDescriptor[Any]:
+def descriptor_of(definition: GroupDefinition, ttl_ms: int | None = None) -> ValueStateDescriptor[Any]:
     found: ValueStateDescriptor[Any] = ValueStateDescriptor(STATE_NAME, state_type(definition))
     found.definition = definition.to_json()
+    kept_for(found, ttl_ms)
     return found
 
 
@@ -69,14 +71,14 @@ class GroupAggregateSpec(KeyedSpec):
     kind = "group_aggregate"
 
     definition: GroupDefinition
+    retention: Retention = FOREVER
 
     def states(self) -> list[DeclaredState]:
-        return [
-            DeclaredState.of(descriptor) for descriptor in (descriptor_of(self.definition), *values_of(self.definition).values())
-        ]
+        groups = descriptor_of(self.definition, self.retention.of(0))
+        return [DeclaredState.of(descriptor) for descriptor in (groups, *values_of(self.definition).values())]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
-        return GroupAggregate(info, state.keyed, self.definition)
+        return GroupAggregate(info, state.keyed, self.definition, self.retention)
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,23 @@ class Update:
 class GroupOperator(KeyedOperator):
     """Accumulators by key."""
 
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
+    def __init__(
+        self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition, retention: Retention = FOREVER
+    ) -> None:
         super().__init__(info, backend)
         assert self._type is not None
         self._in = info.operator.inputs[0].type
-        self._definition = definition
-        descriptor = descriptor_of(definition)
+        self._definition, self._retention = definition, retention
+        descriptor = descriptor_of(definition, retention.of(0))
         known = info.known_states.get(backend.sid(STATE_NAME))
         self._before: GroupDefinition | None = None
         if known is not None and known.definition != descriptor.definition:
             self._before = stored_definition(known.definition)
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._columns = ValueColumns(backend, descriptor)
-        self._multisets = {name: Multiset(backend, of) for name, of in values_of(definition).items()}
+        self._multisets = {
+            name: Multiset(backend, of, incomplete=retention.incomplete) for name, of in values_of(definition).items()
+        }
         self._ordered = any(each.kind in (*ordered.FUNCTIONS.values(), "kept", "user") for each in definition.accumulators)
 
     def _input(self, inputs: list[Batch]) -> Batch:
@@ -120,11 +126,16 @@ class GroupOperator(KeyedOperator):
         table, last = table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
+        anew = ~self._columns.exists if self._retention.incomplete else None
+        if anew is not None and weights is not None:
+            kept = _with_row_before(weights, of_row, ~anew)
+            table, weights, of_row = table.filter(pa.array(kept)), weights[kept], of_row[kept]
+            starts = np.searchsorted(of_row, np.arange(len(last) + 1))
         crossings = {}
         for name, multiset in self._multisets.items():
             present = np.flatnonzero(table.column(name).is_valid().to_numpy(zero_copy_only=False))
             values, of_values = table.column(name).take(pa.array(present)), None if weights is None else weights[present]
-            crossings[name] = multiset.update(key_set, of_row[present], values, of_values).crossings
+            crossings[name] = multiset.update(key_set, of_row[present], values, of_values, anew).crossings
         after = {}
         for accumulator in self._definition.accumulators:
             name, before = accumulator.name, saved.column(accumulator.name)
@@ -134,7 +145,7 @@ class GroupOperator(KeyedOperator):
             else:
                 values = None if accumulator.input is None else table.column(accumulator.column)
                 after[name] = accumulated(accumulator, values, weights, starts, before)
-        if weights is not None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
+        if weights is not None and anew is None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
             group = key_set.column[int(negative[0])].as_py()
             raise never_added(self._uid, f"a row of group {group!r}", described(*split_filter(self._definition.aggregate.input)))
         unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
@@ -148,12 +159,17 @@ class GroupOperator(KeyedOperator):
 
 
 class GroupAggregate(GroupOperator):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
-        super().__init__(info, backend, definition)
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition, retention: Retention) -> None:
+        super().__init__(info, backend, definition, retention)
         self._changed = False
         self._replaced = Replaced.of(info, backend)
+        ttl_ms = retention.of(0)
+        if ttl_ms is not None:
+            values = [backend.sid(name) for name in self._multisets]
+            backend.sweepers.append(with_values_of(sweeper(backend, backend.sid(STATE_NAME), ttl_ms), backend, values))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._backend.processing_time_ms = epoch.processing_time_ms
         batch = self._input(inputs)
         before = self._before if epoch.restored else None
         found = self._update(columns_of(batch, self._in)) if batch.size else None
@@ -201,7 +217,7 @@ class GroupAggregate(GroupOperator):
 
     def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> list[Changes]:
         """The changes of groups without rows in this epoch, because the query has changed."""
-        groups = stored_groups(self._backend, STATE_NAME, self._columns.type, self._backend.key_type)
+        groups = stored_groups(self._backend, STATE_NAME, self._columns.type, self._backend.key_type, self._retention.of(0))
         if not len(groups.keys):
             return []
         if touched is not None:
@@ -240,7 +256,17 @@ class GroupAggregate(GroupOperator):
                 multiset.collect(log)
         if self._replaced is not None:
             self._replaced.collect(log)
+        for sweep in self._backend.sweepers:
+            sweep(log)
         return log
+
+
+def _with_row_before(weights: Longs, of_row: Longs, exist: Bools) -> Bools:
+    """The rows but those that take back a row before any was added to their group, of groups that do not exist: as in Flink, it
+    is a row of before the group's state expired. ``of_row``: the group of each row, in order."""
+    added = np.cumsum(weights > 0)
+    before = np.concatenate([[0], added])[np.searchsorted(of_row, of_row)]
+    return np.asarray(exist[of_row] | (added > before))
 
 
 def filled(column: pa.Array) -> pa.Array:

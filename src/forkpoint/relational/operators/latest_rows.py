@@ -17,6 +17,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.changes import consolidated, row_type, weights_of, with_weights, without_weights
 from forkpoint.relational.expressions import items_of
 from forkpoint.relational.operators.keyed import key_by, key_columns
+from forkpoint.relational.operators.retention import kept_for, sweeper
 from forkpoint.relational.operators.select import SelectSpec, derived
 from forkpoint.relational.types import Field, Schema
 from forkpoint.runtime.columnar.keys import GroupedRows
@@ -30,14 +31,16 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 STATE_NAME = "rows"
 
 
-def latest_rows(upserts: tuple[Edge, ...], name: str, schema: Schema, key: tuple[str, ...]) -> tuple[Edge, ...]:
+def latest_rows(
+    upserts: tuple[Edge, ...], name: str, schema: Schema, key: tuple[str, ...], ttl_ms: int | None = None
+) -> tuple[Edge, ...]:
     """The changes of a table, of whose rows the latest of each key counts. ``upserts``: rows, and removals with a negative weight
-    that have at least the key."""
+    that have at least the key. ``ttl_ms``: how long a row is kept after its last change."""
     of_key = {field.name: field for field in schema if field.name in key}
     ordered = (*(of_key[each] for each in key), *(field for field in schema if field.name not in of_key))
     rows = Transformation(SelectSpec(None, items_of(ordered), True), "select", upserts, row_type(ordered, updating=True))
     keyed = key_by(key, key, [of_key[each].type for each in key])
-    spec = LatestRowsSpec(tuple(Field(each.name, each.type.with_null()) for each in ordered), key)
+    spec = LatestRowsSpec(tuple(Field(each.name, each.type.with_null()) for each in ordered), key, ttl_ms)
     of = row_type(ordered, updating=True)
     return (Edge(Transformation(spec, f"latest rows of {name}", (Edge(rows, partitioning=keyed),), of, uid=f"{name}-rows")),)
 
@@ -50,10 +53,12 @@ class LatestRowsSpec(KeyedSpec):
 
     schema: Schema
     key: tuple[str, ...]
+    ttl_ms: int | None = None
 
     def descriptor(self) -> ValueStateDescriptor[Any]:
         found: ValueStateDescriptor[Any] = ValueStateDescriptor(STATE_NAME, row_type(self.schema))
         found.definition = {"latest": list(self.key)}
+        kept_for(found, self.ttl_ms)
         return found
 
     def states(self) -> list[DeclaredState]:
@@ -69,8 +74,11 @@ class LatestRows(KeyedOperator):
         assert self._type is not None
         self._count = len(spec.key)
         self._rows = ValueColumns(backend, spec.descriptor())
+        if spec.ttl_ms is not None:
+            backend.sweepers.append(sweeper(backend, backend.sid(STATE_NAME), spec.ttl_ms))
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._backend.processing_time_ms = epoch.processing_time_ms
         batch = inputs[0].in_order()
         if not batch.size:
             return Outputs(empty_batch(self._type))
@@ -96,4 +104,6 @@ class LatestRows(KeyedOperator):
     def changes(self) -> ChangeLog:
         log = ChangeLog()
         self._rows.collect(log)
+        for sweep in self._backend.sweepers:
+            sweep(log)
         return log

@@ -16,11 +16,13 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated, better, decimal_sums
 from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
+from forkpoint.relational.operators.retention import stamps_of
 from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.ttl import Stamps
 from forkpoint.state import decode_state_key, in_groups, sid_range
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import canonical_column
@@ -61,27 +63,49 @@ class Change:
 
 
 class Multiset:
-    """The values of each group, which are never NULL."""
+    """The values of each group, which are never NULL. ``incomplete``: as of Retention. ``together``: whether all values of a
+    group expire together, once the last write of any of them is long enough ago."""
 
-    def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor[Any, int]) -> None:
+    def __init__(
+        self,
+        backend: KeyedBackend,
+        descriptor: MapStateDescriptor[Any, int],
+        *,
+        incomplete: bool = False,
+        together: bool = False,
+    ) -> None:
         self._backend, self._sid, self._name = backend, backend.sid(descriptor.name), descriptor.name
         self._type, self._counts = descriptor.key_type, Codec(descriptor.value_type)
-        backend.record("map", self._name, descriptor.value_type, descriptor.key_type, definition=descriptor.definition)
+        ttl_ms = None if descriptor.ttl is None else descriptor.ttl.ttl_ms
+        self._stamps, self._incomplete, self._together = stamps_of(backend, ttl_ms), incomplete, together
+        backend.record("map", self._name, descriptor.value_type, descriptor.key_type, ttl_ms, definition=descriptor.definition)
         self._log = ChangeLog()
         self._groups: Longs = np.empty(0, np.int64)  # of the log's entries
 
-    def update(self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None) -> Change:
+    def update(
+        self, keys: KeySet, groups: Longs, values: pa.Array, weights: Longs | None, anew: npt.NDArray[np.bool_] | None = None
+    ) -> Change:
         """Add values that are not NULL, or take them back where the weight is negative. ``groups``: of each, by its index in
-        ``keys``."""
+        ``keys``. ``anew``: the keys of which nothing that is stored counts any more."""
         net = self._net(groups, values, weights)
+        if self._together and self._stamps is not None:
+            anew = self._expired(keys, self._stamps)
+        if anew is not None and anew.any():
+            self.remove(keys.names(self._sid, np.flatnonzero(anew)))
         self._groups = net.groups
         if not len(net.groups):
             return Change(net, net.counts)
         names = self._names(keys, net)
-        raw = self._backend.store.get_many(names)
+        raw: Sequence[bytes | None] = self._backend.store.get_many(names)
+        if self._stamps is not None:
+            raw = self._stamps.bare(raw) if self._together else self._stamps.live(raw)
         before = np.zeros(len(names), np.int64)
         held = np.fromiter((each is not None for each in raw), bool, len(raw))
         before[held] = self._decoded([each for each in raw if each is not None])
+        if anew is not None:
+            before[anew[net.groups]] = 0
+        if self._incomplete:
+            net = Counts(net.groups, net.values, np.maximum(net.counts, -before))
         self._put(names, net.values, before + net.counts)
         return Change(net, before)
 
@@ -112,6 +136,8 @@ class Multiset:
             value = values[int(np.argmax(counts < 0))].as_py()
             raise never_added(self._backend.uid, f"{self._name} {value!r}")
         encoded = self._counts.encode_columns([pa.array(counts)])
+        if self._stamps is not None:
+            encoded = self._stamps.added(encoded)
         self._log.add(names, [data if count else None for data, count in zip(encoded, counts.tolist(), strict=True)])
 
     def _decoded(self, raw: Sequence[bytes]) -> Longs:
@@ -130,7 +156,18 @@ class Multiset:
     def stored(self, keys: KeySet, groups: Longs, saved: TypeInformation | None = None) -> Counts:
         """The stored values of these groups. ``saved``: their type when they were saved, by default that of now."""
         found = scanned(self._backend, self._sid, keys, groups)
-        return Counts(found.groups, decode_keys(found.spaces, saved or self._type), self._decoded(found.values))
+        live, values = live_entries(found.values, self._stamps, found.groups if self._together else None)
+        spaces = found.spaces if len(live) == len(found.spaces) else [found.spaces[at] for at in live.tolist()]
+        return Counts(found.groups[live], decode_keys(spaces, saved or self._type), self._decoded(values))
+
+    def _expired(self, keys: KeySet, stamps: Stamps) -> npt.NDArray[np.bool_]:
+        """The keys whose stored values have all expired."""
+        found = scanned(self._backend, self._sid, keys, np.arange(len(keys.column)))
+        expired = np.ones(len(keys.column), bool)
+        expired[found.groups[live_entries(found.values, stamps)[0]]] = False
+        without = np.ones(len(keys.column), bool)
+        without[found.groups] = False
+        return np.asarray(expired & ~without)
 
     def drop(self, keys: KeySet, groups: npt.NDArray[np.bool_]) -> None:
         """Remove all values of these groups, after ``update``."""
@@ -181,9 +218,17 @@ class StoredCounts:
     counts: Longs
 
 
-def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation) -> StoredCounts:
+def stored_counts(
+    backend: KeyedBackend,
+    name: str,
+    of: TypeInformation,
+    key_type: TypeInformation,
+    ttl_ms: int | None = None,
+    *,
+    together: bool = False,
+) -> StoredCounts:
     """The entries of a state of values. ``of``, ``key_type``: the saved types of values and keys."""
-    found = stored_entries(backend, name)
+    found = stored_entries(backend, name, ttl_ms, together=together)
     parts = [decode_state_key(entry) for entry, _ in found]
     counts = Codec(Types.LONG()).columns([count for _, count in found])[0].to_numpy(zero_copy_only=False)
     keys, values = (
@@ -193,10 +238,31 @@ def stored_counts(backend: KeyedBackend, name: str, of: TypeInformation, key_typ
     return StoredCounts([entry for entry, _ in found], keys, values, counts)
 
 
-def stored_entries(backend: KeyedBackend, name: str) -> list[tuple[bytes, bytes]]:
-    """All entries of a state."""
+def stored_entries(
+    backend: KeyedBackend, name: str, ttl_ms: int | None = None, *, together: bool = False
+) -> list[tuple[bytes, bytes]]:
+    """All entries of a state, except those that have expired; ``together``: with all others of their key."""
     ranges = in_groups(range(*backend.groups), sid_range(0, backend.sid(name)))
-    return [entry for start, stop in backend.store.occupied(ranges) for entry in backend.store.scan(start, stop)]
+    found = [entry for start, stop in backend.store.occupied(ranges) for entry in backend.store.scan(start, stop)]
+    groups = None
+    if together and ttl_ms is not None:
+        numbers: dict[bytes, int] = {}
+        groups = np.array([numbers.setdefault(decode_state_key(entry).key, len(numbers)) for entry, _ in found], np.int64)
+    live, values = live_entries([value for _, value in found], stamps_of(backend, ttl_ms), groups)
+    return found if ttl_ms is None else [(found[at][0], value) for at, value in zip(live.tolist(), values, strict=True)]
+
+
+def live_entries(stored: Sequence[bytes], stamps: Stamps | None, groups: Longs | None = None) -> tuple[Longs, Sequence[bytes]]:
+    """Which entries have not expired, and these without their stamps. ``groups``: of entries that expire together."""
+    if stamps is None:
+        return np.arange(len(stored)), stored
+    live = np.fromiter((not stamps.expired(entry) for entry in stored), bool, len(stored))
+    if groups is not None and len(groups):
+        living = np.zeros(int(groups.max()) + 1, bool)
+        living[groups[live]] = True
+        live = living[groups]
+    found, bare = np.flatnonzero(live), stamps.bare(stored)
+    return found, [entry for at in found.tolist() if (entry := bare[at]) is not None]
 
 
 def of_distinct(accumulator: Accumulator, crossings: Counts, multiset: Multiset, keys: KeySet, saved: pa.Array) -> pa.Array:

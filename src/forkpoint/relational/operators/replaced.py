@@ -16,6 +16,7 @@ from forkpoint.relational.definitions.rows import stored_rows
 from forkpoint.relational.operators.keyed import grouped_together, key_by, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, stored_counts, stored_entries
 from forkpoint.relational.operators.results import before_elements, none_of, result_of, rows_of, stored_groups, view_of
+from forkpoint.relational.plan import Over
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
@@ -42,7 +43,7 @@ class Replaced:
             return None
         for state in old:
             value, namespace = (None if t is None else from_description(t) for t in (state.value_type, state.namespace_type))
-            backend.record(state.kind, state.name, value, namespace, definition=EMITTED)
+            backend.record(state.kind, state.name, value, namespace, state.ttl_ms, definition=EMITTED)
         return Replaced(backend, old, [state for state in known if state.is_shown and state not in old])
 
     def with_difference(self, batch: Batch, epoch: Epoch, of: TypeInformation) -> Batch:
@@ -86,7 +87,8 @@ def _shown(backend: KeyedBackend, states: Sequence[StateInfo]) -> Owned:
 
 
 def _shown_groups(backend: KeyedBackend, state: StateInfo) -> Owned:
-    groups = stored_groups(backend, state.name, from_description(state.value_type), from_description(state.key_type))
+    value, key = from_description(state.value_type), from_description(state.key_type)
+    groups = stored_groups(backend, state.name, value, key, state.ttl_ms)
     owners, found = view_of(stored_definition(state.definition), groups)
     return found, np.ones(found.num_rows, np.int64), owners
 
@@ -95,7 +97,17 @@ def _shown_rows(backend: KeyedBackend, states: Sequence[StateInfo]) -> Owned:
     definition, by_side = stored_rows(states[0].definition), {_side(state): state for state in states}
     sides, names = [by_side[side] for side in definition.sides], definition.key_names
     key_type = from_description(sides[0].key_type)
-    stored = [stored_counts(backend, each.name, from_description(each.namespace_type), key_type) for each in sides]
+    stored = [
+        stored_counts(
+            backend,
+            each.name,
+            from_description(each.namespace_type),
+            key_type,
+            each.ttl_ms,
+            together=isinstance(definition.node, Over),
+        )
+        for each in sides
+    ]
     parts = [parts_of_keys(each.keys, len(names)) or [each.keys] for each in stored]
     keys, owners = grouped_together(parts, key_by(names, names, definition.key_types), backend.max_parallelism)
     rows = [

@@ -53,9 +53,11 @@ def view_of(definition: GroupDefinition, groups: Groups) -> tuple[Longs, pa.Reco
     return present if shown is None else present[shown], columns
 
 
-def stored_groups(backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation) -> Groups:
+def stored_groups(
+    backend: KeyedBackend, name: str, of: TypeInformation, key_type: TypeInformation, ttl_ms: int | None = None
+) -> Groups:
     """All groups in the store. ``of``, ``key_type``: the saved types of accumulators and keys."""
-    found = stored_entries(backend, name)
+    found = stored_entries(backend, name, ttl_ms)
     keys = decode_keys([decode_state_key(entry).key for entry, _ in found], key_type)
     columns = Codec(of).columns([value for _, value in found])
     return Groups(keys, dict(zip(of.arrow_schema.names, columns, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 
 from forkpoint.relational.changes import last_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
-from forkpoint.relational.expressions import Expression, Item
+from forkpoint.relational.expressions import Column, Expression, Item, Literal
+from forkpoint.relational.functions import changing
 from forkpoint.relational.functions.user import taken
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
@@ -31,6 +33,22 @@ class SelectSpec(RunnableSpec):
 
     def instance(self, info: TaskInfo, state: ManagedState) -> SelectOperator:
         return SelectOperator(info, self)
+
+
+@dataclass(frozen=True)
+class ChangingSelectSpec(SelectSpec):
+    """A selection that calls functions of the clock, or random ones. ``salt``: of the run's random values."""
+
+    salt: int = 0
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> SelectOperator:
+        return ChangingSelectOperator(info, self)
+
+
+def select_spec(condition: Expression | None, items: tuple[Item, ...], *, weighted: bool) -> SelectSpec:
+    if not any(True for each in (condition, *(item.of for item in items)) for _ in changing.calls_in(each)):
+        return SelectSpec(condition, items, weighted)
+    return ChangingSelectSpec(condition, items, weighted, secrets.randbits(64))
 
 
 class ColumnsOperator(ABC):
@@ -60,15 +78,52 @@ class SelectOperator(ColumnsOperator):
         self._spec = spec
 
     def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
-        rows = true_rows(self._spec.condition, table)
+        return self._selected(self._spec.condition, self._spec.items, table)
+
+    def _selected(
+        self, condition: Expression | None, items: tuple[Item, ...], table: pa.RecordBatch
+    ) -> tuple[np.ndarray | None, pa.RecordBatch]:
+        rows = true_rows(condition, table)
         if rows is not None:
             table = taken(table, pa.array(rows))
-        names = [item.name for item in self._spec.items]
-        columns = pa.RecordBatch.from_arrays(evaluate_all(self._spec.items, table), names=names)
+        names = [item.name for item in items]
+        columns = pa.RecordBatch.from_arrays(evaluate_all(items, table), names=names)
         weights = weights_of(table)
         if weights is None and self._spec.weighted:
             weights = np.ones(table.num_rows, np.int64)
         return rows, with_weights(columns, weights)
+
+
+class ChangingSelectOperator(SelectOperator):
+    def __init__(self, info: TaskInfo, spec: ChangingSelectSpec) -> None:
+        super().__init__(info, spec)
+        self._subtask, self._salt = info.subtask, spec.salt
+        self._occasion: changing.Occasion | None = None
+        expressions = (spec.condition, *(item.of for item in spec.items))
+        self._calls = {str(call): call for each in expressions for call in changing.calls_in(each)}
+
+    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        batch = inputs[0].in_order()
+        numbers = rows = np.arange(batch.size)
+        if epoch.place:  # one of several calls
+            numbers = batch.coordinates(rows)[2]
+        place = epoch.place or f"subtask {self._subtask}"
+        self._occasion = changing.Occasion(epoch.id, epoch.processing_time_ms, place, numbers, self._salt)
+        return super().run([batch], epoch)
+
+    def computed(self, table: pa.RecordBatch) -> tuple[np.ndarray | None, pa.RecordBatch]:
+        values: dict[str, Literal | Column] = {}
+        for text, call in self._calls.items():
+            assert self._occasion is not None
+            found = self._occasion.value(call)
+            if isinstance(found, Literal):
+                values[text] = found
+            else:
+                values[text] = Column(f"$value {text}", call.type)
+                table = table.append_column(f"$value {text}", found)
+        condition = self._spec.condition
+        items = tuple(Item(item.name, changing.replaced(item.of, values)) for item in self._spec.items)
+        return self._selected(None if condition is None else changing.replaced(condition, values), items, table)
 
 
 def derived(batch: Batch, rows: np.ndarray | None, columns: pa.RecordBatch, type: TypeInformation) -> Batch:

@@ -13,15 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.operators.group_aggregate import STATE_NAME, Bools, GroupAggregateSpec, GroupOperator, Update
-from forkpoint.relational.operators.results import Groups, view_of
+from forkpoint.relational.operators.results import Groups, before_elements, view_of
 from forkpoint.relational.operators.windows import LAST
+from forkpoint.relational.plan import window_columns
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.event_time.timers import EVENT_TIMERS, to_flink_ms
-from forkpoint.runtime.event_time.watermarks import timer_positions
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, to_flink_ms
+from forkpoint.runtime.event_time.watermarks import MAX_MS, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, column_ms, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState
@@ -38,7 +40,7 @@ class WindowAggregateSpec(GroupAggregateSpec):
     kind = "window_aggregate"
 
     def states(self) -> list[DeclaredState]:
-        return [*super().states(), DeclaredState(EVENT_TIMERS, "timers-event", None)]
+        return [*super().states(), DeclaredState(*timers_of(self.definition), None)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowAggregate:
         return WindowAggregate(info, state.keyed, self.definition)
@@ -48,9 +50,11 @@ class WindowAggregate(GroupOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
         super().__init__(info, backend, definition)
         self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
-        self._timers = backend.sid(EVENT_TIMERS)
-        backend.record("timers-event", EVENT_TIMERS, None)
+        name, kind = timers_of(definition)
+        self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, None)
+        self._timers = self._queue.sid
         self._log = ChangeLog()
+        self._next_timer: int | None = None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = self._input(inputs)
@@ -58,19 +62,42 @@ class WindowAggregate(GroupOperator):
         late, table = 0, None
         if batch.size:
             table = columns_of(batch, self._in)
-            in_time = column_ms(table.column(self._end)) - 1 > epoch.window.at(spread(batch.positions, batch.size))
+            ends = column_ms(table.column(self._end)) - 1
+            in_time = np.ones(batch.size, bool)
+            if not self._processing:
+                in_time = ends > epoch.window.at(spread(batch.positions, batch.size))
             late = _late(table, in_time)
             table = table.filter(pa.array(in_time))
         update = self._update(table) if table is not None and table.num_rows else None
-        fired = [] if update is None else self._add(update, epoch)
-        fired += self._due(None if update is None else update.keys, epoch)
+        passed_ms = self._passed_ms(epoch)
+        fired = [] if update is None else self._add(update, passed_ms)
+        fired += self._due(None if update is None else update.keys, epoch, passed_ms)
         of, groups = self._backend.key_type, self._backend.max_parallelism
+        if self._processing:
+            self._next_timer = self._earliest_after(passed_ms)
+            return Outputs(processed_windows(self._definition, fired, self._type, epoch))
         return Outputs(results_of_windows(self._definition, fired, self._rank, self._type, of, groups), late_records_dropped=late)
 
-    def _add(self, update: Update, epoch: Epoch) -> list[Groups]:
-        """Save the groups with rows, except those whose windows end in this epoch, which are returned."""
+    def _passed_ms(self, epoch: Epoch) -> int:
+        """Windows with a last moment up to this have ended. At the end of all input, windows of processing time end, too."""
+        if self._processing and epoch.window.end < MAX_MS:
+            return epoch.processing_time_ms - 1
+        return epoch.window.end
+
+    def _earliest_after(self, passed_ms: int) -> int | None:
+        """When the next window ends."""
+        stored = self._queue.earliest_after(passed_ms)
+        begun = read_timers([n for n, value in zip(self._log.keys, self._log.values, strict=True) if value == b""])[0]
+        times = [*([] if stored is None else [stored]), *begun.tolist()]
+        return min(times) + 1 if times else None
+
+    def next_processing_timer_ms(self) -> int | None:
+        return self._next_timer
+
+    def _add(self, update: Update, passed_ms: int) -> list[Groups]:
+        """Save the groups with rows, except those whose windows have ended, which are returned."""
         times = _ends(self._definition, update.keys.column) - 1
-        ended = times <= epoch.window.end
+        ended = times <= passed_ms
         begun = np.flatnonzero(~ended & ~update.before.exist)
         names = update.keys.timers(self._timers, times[begun], begun, pa.repeat(pa.scalar(b""), len(begun)))
         self._log.add(names, [b""] * len(names))
@@ -83,10 +110,10 @@ class WindowAggregate(GroupOperator):
         after = {name: column.take(rows) for name, column in update.after.state.items()}
         return [Groups(update.keys.column.take(rows), after)] if len(rows) else []
 
-    def _due(self, updated: KeySet | None, epoch: Epoch) -> list[Groups]:
+    def _due(self, updated: KeySet | None, epoch: Epoch, passed_ms: int) -> list[Groups]:
         """Remove the timers of windows that end in this epoch, and the groups without rows in it, which are returned."""
         backend = self._backend
-        due = due_timers(backend, epoch)
+        due = timers_until(backend, self._timers, passed_ms) if self._processing else due_timers(backend, epoch)
         self._log.delete(due)
         keys = read_timers(due)[1]
         if updated is not None and due:
@@ -109,13 +136,25 @@ class WindowAggregate(GroupOperator):
         return self._log
 
 
+def timers_of(definition: GroupDefinition) -> tuple[str, StateKind]:
+    """The name and the kind of the timers at which windows end."""
+    below = window_columns(definition.aggregate.input).values()
+    processing = any(column.of.processing for column in below)
+    return (PROCESSING_TIMERS, "timers-processing") if processing else (EVENT_TIMERS, "timers-event")
+
+
 def due_timers(backend: KeyedBackend, epoch: Epoch) -> list[bytes]:
     """The store keys of the timers of windows that end in this epoch."""
+    window = epoch.window
+    return timers_until(backend, backend.sid(EVENT_TIMERS), window.end) if window.end > window.before else []
+
+
+def timers_until(backend: KeyedBackend, sid: int, until_ms: int) -> list[bytes]:
+    """The store keys of the timers up to and including a time."""
     found: list[bytes] = []
-    if epoch.window.end > epoch.window.before:
-        until = timer_range(0, backend.sid(EVENT_TIMERS), to_flink_ms(epoch.window.end))
-        for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
-            found += [name for name, _ in backend.store.scan(start, stop)]
+    until = timer_range(0, sid, to_flink_ms(until_ms))
+    for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
+        found += [name for name, _ in backend.store.scan(start, stop)]
     return found
 
 
@@ -148,6 +187,17 @@ def results_of_windows(
 
     table = pa.RecordBatch.from_arrays(columns.columns, schema=type.arrow_schema)
     return DerivedBatch(table.num_rows, coordinates, table=table, type=type)
+
+
+def processed_windows(definition: GroupDefinition, fired: list[Groups], type: TypeInformation | None, epoch: Epoch) -> Batch:
+    """The rows of ended windows of processing time, which come before the epoch's elements."""
+    assert type is not None
+    parts = [view_of(definition, groups)[1] for groups in fired]
+    if not sum(part.num_rows for part in parts):
+        return empty_batch(type)
+    found = pa.concat_batches(parts)
+    table = pa.RecordBatch.from_arrays(found.columns, schema=type.arrow_schema)
+    return DerivedBatch(table.num_rows, lambda: before_elements(epoch, table.num_rows), table=table, type=type)
 
 
 def _ends(definition: GroupDefinition, keys: pa.StructArray) -> Longs:

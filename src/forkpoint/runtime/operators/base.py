@@ -30,6 +30,7 @@ class Epoch:
     timers fire at the end of the epoch, due or not. ``one_by_one``: the operator takes its outputs one by one, because some were
     mutable. ``trusted``: the operator had outputs in an earlier epoch of this run, all immutable. ``first``: the event time of
     the first of two inputs, if it has watermarks. ``restored``: the first epoch on restored state.
+    ``place``: the split of the elements, for operators that run where a source is read; they run several times in an epoch.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Epoch:
     trusted: bool = False
     first: EventTime | None = None
     restored: bool = False
+    place: str = ""
 
 
 @dataclass

@@ -14,6 +14,7 @@ from forkpoint.runtime.columnar.keys import KeySet
 from forkpoint.runtime.columnar.leaves import Codec, merged, numbers
 from forkpoint.runtime.columnar.segments import Bools
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.ttl import Stamps
 
 
 def _mask_of(where: Any, count: int, uid: str, name: str) -> Bools:
@@ -36,7 +37,15 @@ class ValueColumns(BatchState):
         self._backend, self.name, self.type = backend, descriptor.name, descriptor.value_type
         self._sid = backend.sid(descriptor.name)
         self._codec = Codec(descriptor.value_type)
-        backend.record(descriptor.kind, descriptor.name, descriptor.value_type, definition=descriptor.definition)
+        ttl = descriptor.ttl
+        self._stamps = None if ttl is None else Stamps(ttl, backend)
+        backend.record(
+            descriptor.kind,
+            descriptor.name,
+            descriptor.value_type,
+            ttl_ms=None if ttl is None else ttl.ttl_ms,
+            definition=descriptor.definition,
+        )
         self._names: list[bytes] | None = None
         self._keys: KeySet | None = None
 
@@ -52,8 +61,10 @@ class ValueColumns(BatchState):
         if self._names is not None:
             return
         self._names = self._keys.names(self._sid)
-        raw = self._backend.store.get_many(self._names)
+        raw: Sequence[bytes | None] = self._backend.store.get_many(self._names)
         count = len(raw)
+        if self._stamps is not None:
+            raw = self._stamps.live(raw)
         self._exists = np.fromiter((r is not None for r in raw), bool, count)
         self._dirty = np.zeros(count, bool)
         self._columns = self._codec.columns([r for r in raw if r is not None])
@@ -130,12 +141,16 @@ class ValueColumns(BatchState):
         if names is None or not self._dirty.any():
             return
         if (self._dirty & self._exists).all():
-            log.add(names, self._codec.encode_columns(self._columns))
+            log.add(names, self._encoded(self._columns))
             return
         written, cleared = np.flatnonzero(self._dirty & self._exists), np.flatnonzero(self._dirty & ~self._exists)
         columns = [column.take(pa.array(written)) for column in self._columns]
-        log.add([names[i] for i in written.tolist()], self._codec.encode_columns(columns))
+        log.add([names[i] for i in written.tolist()], self._encoded(columns))
         log.delete([names[i] for i in cleared.tolist()])
+
+    def _encoded(self, columns: list[pa.Array]) -> list[bytes]:
+        entries = self._codec.encode_columns(columns)
+        return entries if self._stamps is None else self._stamps.added(entries)
 
 
 class Collections(BatchState):

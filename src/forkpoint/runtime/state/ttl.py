@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -121,6 +121,29 @@ def _stamps(data: bytes) -> tuple[list[int], int]:
     """The stamps of a stored list, and the offset of its elements."""
     end = STAMP_BYTES + unpack_stamp(data)
     return _STAMPS.decode(data[STAMP_BYTES:end]), end
+
+
+class Stamps:
+    """The stamps of stored entries, for operators that read and write the entries of many keys at once."""
+
+    def __init__(self, config: StateTtlConfig, backend: KeyedBackend) -> None:
+        self._expiry = Expiry(config, backend)
+
+    def live(self, stored: Sequence[bytes | None]) -> list[bytes | None]:
+        """The entries without their stamps; None in place of expired entries."""
+        return [None if raw is None or self.expired(raw) else raw[STAMP_BYTES:] for raw in stored]
+
+    def bare(self, stored: Sequence[bytes | None]) -> list[bytes | None]:
+        """The entries without their stamps, also those that have expired."""
+        return [None if raw is None else raw[STAMP_BYTES:] for raw in stored]
+
+    def added(self, entries: Sequence[bytes]) -> list[bytes]:
+        """The entries with the stamp of now."""
+        stamp = pack_stamp(self._expiry.stamp())
+        return [stamp + entry for entry in entries]
+
+    def expired(self, stored: bytes) -> bool:
+        return self._expiry.expired(unpack_stamp(stored))
 
 
 @dataclass

@@ -163,6 +163,7 @@ class SourceTask(Task):
             self.context.processing_time_ms,
             on_watermark_read=self._on_watermark_read,
             one_by_one=operator.uid in self.context.one_by_one,
+            place=f"{piece.origin}/{piece.split}",
         )
         outputs = instance.run([batch], epoch)
         self.used[operator.uid] = operator.id

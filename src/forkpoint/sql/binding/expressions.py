@@ -12,9 +12,10 @@ from forkpoint.relational.aggregation.accumulators import AGGREGATES
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
+from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, PROCTIME, RANDOM, clock_call
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
-from forkpoint.relational.plan import PROCTIME, AggregateCall
+from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.binding.nested import bind_nested
@@ -58,11 +59,8 @@ _SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRA
 """Functions that are not called by name."""
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
 COMPUTED, SELECTED = "in a computed column", "here"
-_CHANGING = {
-    *("NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP"),
-    *("LOCALTIME", "LOCALTIMESTAMP", "PROCTIME", "RAND", "RANDOM", "RAND_INTEGER", "UUID"),
-}
-"""Their values differ each time: after a failure, an epoch would not be the same again."""
+_CHANGING = {*CLOCK, *RANDOM} - {"UNIX_TIMESTAMP", ARRIVAL}
+"""Their values differ each time."""
 _NAMED = {name for name in FUNCTIONS if name.replace("_", "").isalnum() and name not in _SYNTAX} | set(_ALIASES) | set(TIME_CALLS)
 CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
@@ -264,15 +262,31 @@ class Binder:
             return self._user_call(node, user, arguments)
         if name in WINDOW_CALLS:
             raise self.error(node, f"{name} belongs to GROUP BY {WINDOW_CALLS[name]}(…), with the same arguments")
-        if name == PROCTIME and not arguments and self.clause in (COMPUTED, SELECTED):
-            return Call(PROCTIME, (), SqlType("TIMESTAMP_LTZ", nullable=False))
         if name in _CHANGING or (name == "UNIX_TIMESTAMP" and not arguments):
-            raise self.error(node, f"{name} gives another value when an epoch is repeated; use a column of the input")
+            return self._changing(node, name, arguments)
         name = _ALIASES.get(name, name)
         if name not in FUNCTIONS or name in _SYNTAX - {"POSITION"}:
             known = {*_NAMED, *AGGREGATES, *self.scope.functions.names}
             raise self.error(node, f"there is no function {name}; {did_you_mean(name, sorted(known))}")
         return self.call(name, node, [self.bind(argument) for argument in arguments], arguments)
+
+    def _changing(self, node: Node, name: str, arguments: list[Node]) -> Expression:
+        """A function of the clock, or a random one."""
+        if self.clause == COMPUTED and name != PROCTIME:
+            raise self.error(node, f"{name} has another value each time, so a table has no such column; call it in a query")
+        if name in CLOCK:
+            if arguments:
+                raise self.error(node, f"{name} takes no arguments")
+            return clock_call(name)
+        of, count = RANDOM[name]
+        found = list(map(self.bind, arguments))
+        if not count <= len(found) <= count + (name != "UUID") or not all(each.type.is_integer for each in found):
+            raise self.error(node, f"{name} takes {'no arguments' if name == 'UUID' else 'integers: a seed, and a bound'}")
+        if len(found) > count and not isinstance(found[0], Literal):
+            raise self.error(node, f"{name} takes a number as seed")
+        same = [each for each in node.root().find_all(type(node)) if each.sql() == node.sql()]
+        place = Literal(str(next(at for at, each in enumerate(same) if each is node)), SqlType("STRING", nullable=False))
+        return Call(name, (place, *found), SqlType(of, nullable=any(each.type.nullable for each in found)))
 
     def _called(self, node: Node) -> tuple[str, list[Node]]:
         """A function's name and arguments, as they are written."""

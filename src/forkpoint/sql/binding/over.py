@@ -10,7 +10,9 @@ import msgspec
 from sqlglot import exp
 
 from forkpoint.relational.bounds import in_windows
+from forkpoint.relational.event_time import is_processing_time
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
+from forkpoint.relational.functions.changing import ARRIVAL, PROCTIME, clock_call
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
@@ -59,7 +61,7 @@ class Overs:
         by_window: dict[str, tuple[tuple[Expression, ...], tuple[Order, ...], dict[str, OverCall]]] = {}
         for name, (partition, order, call) in self.found.items():
             partition = tuple(map(change, partition))
-            order = tuple(Order(change(each.of), each.descending, each.nulls_first) for each in order)
+            order = _with_arrival(plan, tuple(Order(change(each.of), each.descending, each.nulls_first) for each in order))
             call = msgspec.structs.replace(call, arguments=tuple(map(change, call.arguments)))
             window = f"{list(map(str, partition))} {list(map(str, order))}"
             by_window.setdefault(window, (partition, order, {}))[2][name] = call
@@ -70,6 +72,18 @@ class Overs:
             plan = node
         found = [each and replace_columns(each, lambda column: columns.get(column.name, column)) for each in expressions]
         return plan, found
+
+
+def _with_arrival(plan: Plan, order: tuple[Order, ...]) -> tuple[Order, ...]:
+    """An order by processing time as one by when rows have come, also within an epoch."""
+    found: list[Order] = []
+    for each in order:
+        if isinstance(each.of, Column) and is_processing_time(plan, each.of.name):
+            each = msgspec.structs.replace(each, of=clock_call(PROCTIME))
+            found += [each, msgspec.structs.replace(each, of=Call(ARRIVAL, (), _NUMBER))]
+        else:
+            found.append(each)
+    return tuple(found)
 
 
 def orders(node: Any, binder: Binder) -> tuple[Order, ...]:

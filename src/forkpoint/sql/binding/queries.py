@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 from sqlglot import exp
 
+from forkpoint.errors import ConfigError
 from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
-from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
+from forkpoint.relational.functions.changing import changes
+from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions, is_user
 from forkpoint.relational.plan import (
     ONE_ROW,
     Aggregate,
@@ -26,9 +28,11 @@ from forkpoint.relational.plan import (
 )
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.relational.user_calls import check_aggregates, isolated
+from forkpoint.sql import hints
 from forkpoint.sql.binding.constants import rows_of_values
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
+from forkpoint.sql.binding.hints import check_tables, joined, named, with_ttl
 from forkpoint.sql.binding.joins import join
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.processes import ProcessCall, bind_process
@@ -56,15 +60,16 @@ from forkpoint.sql.statements import Query
 from forkpoint.sql.syntax import syntax_tree, tokens_of
 from forkpoint.sql.tokens import named_calls
 
-Lookup = Callable[[str], Plan | None]
-"""The plan of a table or view by its name; None if there is none."""
+Lookup = Callable[..., Plan | None]
+"""The plan of a table or view by its name, and by the options of a hint if it has one; None if there is none."""
 
 
 def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], functions: Functions = NO_FUNCTIONS) -> Plan:
     """The plan of a query. Raises SqlError. ``tables``: the names that may be meant. ``functions``: the user's."""
-    tokens, table_functions = table_calls(named_calls(lateral_tables(tokens_of(query)), functions.names), query, functions)
+    tokens, given = hints.taken_out(tokens_of(query), query)
+    tokens, table_functions = table_calls(named_calls(lateral_tables(tokens), functions.names), query, functions)
     tree = syntax_tree(tokens, query)
-    binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions)
+    binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions, given)
     for each in (tree, *(call.data for call in table_functions.values())):
         refuse_unread_parts(each, binder.error)
     plan = binder.bind(tree)
@@ -72,11 +77,19 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
     def refuse(function: str, problem: str) -> NoReturn:
-        name = functions.called[function].name
-        raise query.source.error(functions.places[function], f"{name} {problem}")
+        user = functions.called.get(function)
+        if user is None:
+            raise query.source.error(
+                max(query.source.text.upper().find(function, query.start), query.start), f"{function} {problem}"
+            )
+        raise query.source.error(functions.places[function], f"{user.name} {problem}")
 
     check_aggregates(plan, lambda function: functions.called[function].can, refuse)
-    return isolated(plan, lambda function: not functions.called[function].deterministic, refuse)
+
+    def unsure(function: str) -> bool:
+        return changes(function) or (is_user(function) and not functions.called[function].deterministic)
+
+    return isolated(plan, unsure, refuse)
 
 
 class _QueryBinder:
@@ -89,10 +102,11 @@ class _QueryBinder:
         table_functions: Mapping[str, TableCall],
         local: Mapping[str, Plan],
         functions: Functions,
+        given: hints.Hints,
         outer: Scope | None = None,
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
-        self._table_functions, self._functions, self._outer = table_functions, functions, outer
+        self._table_functions, self._functions, self._hints, self._outer = table_functions, functions, given, outer
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -106,7 +120,15 @@ class _QueryBinder:
         if not isinstance(tree, exp.Select | exp.SetOperation):
             raise self.error(tree, "expected a query: SELECT")
         inner = _QueryBinder(
-            self._source, self._offset, self._lookup, self._tables, self._table_functions, self._local, self._functions, outer
+            self._source,
+            self._offset,
+            self._lookup,
+            self._tables,
+            self._table_functions,
+            self._local,
+            self._functions,
+            self._hints,
+            outer,
         )
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
@@ -140,7 +162,9 @@ class _QueryBinder:
         return distinct(union) if tree.args.get("distinct") else union
 
     def _select(self, tree: Any) -> Subquery:
+        given = self._hints.of(tree)
         below, scope = self._from(tree)
+        check_tables(given, [each.alias for each in scope.relations])
         below, window = grouped_window(tree, below, Binder(scope, self._offset))
         values = Values(self.subquery, {})
         below, outer = self._where(tree, below, scope, values)
@@ -173,6 +197,8 @@ class _QueryBinder:
                 raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
             below = Aggregate(below, keys, tuple(aggregates.values()))
             calls = below.calls if group is None else ()
+            if len(scope.relations) == 1:
+                below = with_ttl(below, (scope.relations[0].alias,), given)
         else:
             items += tuple(Item(HIDDEN + name, column) for name, column in hidden_columns(outer).items())
             outer = tuple(map(hidden, outer))
@@ -187,7 +213,7 @@ class _QueryBinder:
             if any(item.name.startswith(ORDER) for item in items):
                 raise self.error(tree.args["order"], "with DISTINCT, ORDER BY takes columns of SELECT")
             plan = distinct(self._without_nested(tree, plan))
-        return Subquery(self._limited(plan, tree, order), outer, calls, items[0].of)
+        return Subquery(named(self._limited(plan, tree, order), given), outer, calls, items[0].of)
 
     def _without_nested(self, tree: Any, plan: Plan) -> Plan:
         """The plan whose rows are compared."""
@@ -250,7 +276,10 @@ class _QueryBinder:
             if isinstance(node.this, exp.Unnest):
                 plan, scope = unnest(node, plan, scope, self._offset)
                 continue
-            plan, scope = join(node, (plan, scope), self._relation(node.this), self._offset, self.error)
+            right = self._relation(node.this)
+            left = scope.relations[0].alias if len(scope.relations) == 1 else ""
+            plan, scope = join(node, (plan, scope), right, self._offset, self.error)
+            plan = joined(plan, left, right[1].alias, self._hints.of(tree))
         return plan, scope
 
     def _relation(self, table: Any) -> tuple[Plan, Relation]:
@@ -260,8 +289,8 @@ class _QueryBinder:
         elif isinstance(table, exp.Values):
             plan, alias = self.bind(table), table.alias
         elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-            name = ".".join(part.name for part in table.parts)
-            plan, alias = self._table(name, table), table.alias or table.name
+            name, hint = self._hints.table(".".join(part.name for part in table.parts))
+            plan, alias = self._table(name, table, hint), table.alias or name.rpartition(".")[2]
         else:
             raise self.error(table, f"{table.sql()} in FROM is not supported yet")
         plan = self._named(plan, table)
@@ -275,12 +304,17 @@ class _QueryBinder:
         columns = zip(names, plan.schema, strict=True) if names else ()
         return Select(plan, None, tuple(Item(name, Column(f.name, f.type)) for name, f in columns)) if names else plan
 
-    def _table(self, name: str, node: Any) -> Plan:
+    def _table(self, name: str, node: Any, hint: hints.Hint | None) -> Plan:
         call = self._table_functions.get(name)
         if call is not None:
             data, binder = self.bind(call.data), Binder(Scope(self._source, (), functions=self._functions), self._offset)
             return bind_process(call, data, binder) if isinstance(call, ProcessCall) else bind_window(call, data, binder)
-        found = self._local.get(name) or self._lookup(name)
+        if hint is not None and name in self._local:
+            raise hint.error(f"{name!r} is a query, which has no options")
+        try:
+            found = self._local.get(name) or self._lookup(name, *([] if hint is None else [hint.options]))
+        except ConfigError as error:
+            raise error if hint is None or isinstance(error, SqlError) else hint.error(str(error)) from error
         if found is None:
             raise self.error(node, f"there is no table {name!r}; {did_you_mean(name, [*self._local, *self._tables()])}")
         return found

@@ -8,9 +8,9 @@ from typing import Any
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
+from forkpoint.relational.functions.changing import PROCTIME
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
-from forkpoint.relational.plan import PROCTIME
 from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.binding.expressions import COMPUTED, Binder
 from forkpoint.sql.binding.scopes import Relation, Scope

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation import ordered
 from forkpoint.relational.canonical import canonical
-from forkpoint.relational.event_time import rowtimes, why_not_rowtime
+from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_updating, is_windowed, nodes_of, plain_name
@@ -142,7 +142,12 @@ def window_of(
     data: Plan, time: Column, windows: Windows, error: Callable[[str], SqlError], partition: tuple[Expression, ...] = ()
 ) -> Window:
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
-    if time.name not in rowtimes(data):
+    processing = is_processing_time(data, time.name)
+    if processing and windows.kind == "SESSION":
+        raise error(f"column {plain_name(time.name)!r} is PROCTIME(), but SESSION windows take event time")
+    if processing:
+        windows = msgspec.structs.replace(windows, processing=True)
+    elif time.name not in rowtimes(data):
         raise error(f"column {plain_name(time.name)!r} is not event time: {why_not_rowtime(data, time.name)}")
     if is_updating(data):
         raise error("windows take rows that are only added, but those of this table are also changed and removed")

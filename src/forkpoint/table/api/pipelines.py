@@ -52,7 +52,7 @@ class TablePipeline:
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
-        return insertion(*self._session.plan_of_insert(self._statement, self._given))
+        return insertion(*self._session.plan_of_insert(self._statement, self._given), self._session.ttl_ms)
 
 
 class StatementSet:

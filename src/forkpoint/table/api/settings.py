@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import Configuration
+from forkpoint.api.configuration import Configuration, parse_duration_ms
+from forkpoint.functions.state.ttl import Duration, to_ms
 
 if TYPE_CHECKING:
     from forkpoint.table.session import Session
@@ -75,6 +77,9 @@ class EnvironmentSettings:
             return self._settings
 
 
+STATE_TTL = "table.exec.state.ttl"
+
+
 class SqlDialect(Enum):
     """The dialects of SQL that Flink has. Here, there is DEFAULT only."""
 
@@ -121,6 +126,14 @@ class TableConfig:
     def set_local_timezone(self, timezone_id: str) -> None:
         """Environments accept UTC only. Raises ConfigError."""
         self.set(TIME_ZONE, timezone_id)
+
+    def set_idle_state_retention(self, duration: timedelta) -> TableConfig:
+        """Set how long the state of queries is kept after its last change; 0: without limit."""
+        return self.set(STATE_TTL, f"{to_ms(duration, STATE_TTL)} ms")
+
+    def get_idle_state_retention(self) -> Duration:
+        """How long the state of queries is kept after its last change; 0: without limit."""
+        return Duration.of_millis(parse_duration_ms(STATE_TTL, self.get(STATE_TTL, "0 ms")))
 
     def get_sql_dialect(self) -> SqlDialect:
         """The dialect of SQL: DEFAULT."""

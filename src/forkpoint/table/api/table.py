@@ -73,7 +73,7 @@ class Table:
 
     def _writer(self, **known: Any) -> Writer:
         functions = self._session.catalog.functions
-        return Writer(name_of=functions.name_of, system=functions.system, **known)
+        return Writer(name_of=functions.name_of, system=functions.system, types=self._types, **known)
 
     # -- columns
 
@@ -324,7 +324,7 @@ class Table:
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text."""
-        return explained(self._plan)
+        return explained(self._plan, ttl_ms=self._session.ttl_ms)
 
     def print_explain(self, *extra_details: Any) -> None:
         """Print the plan."""

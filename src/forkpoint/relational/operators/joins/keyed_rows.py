@@ -26,6 +26,7 @@ from forkpoint.relational.operators.keyed import grouped_together, key_columns, 
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import before_elements, none_of, result_of, rows_of
+from forkpoint.relational.operators.retention import FOREVER, Retention, kept_for, sweeper, whole_keys
 from forkpoint.relational.plan import LEFT, Join, Over
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.types import Field as Column
@@ -54,10 +55,11 @@ def state_name(side: str) -> str:
     return side.rstrip(".") or "rows"
 
 
-def descriptor_of(definition: RowsDefinition, side: str) -> MapStateDescriptor[Any, int]:
+def descriptor_of(definition: RowsDefinition, side: str, ttl_ms: int | None = None) -> MapStateDescriptor[Any, int]:
     """The state of one side: how often each row is there."""
     found: MapStateDescriptor[Any, int] = MapStateDescriptor(state_name(side), row_type_of(definition.kept(side)), Types.LONG())
     found.definition = definition.to_json(side)
+    kept_for(found, ttl_ms)
     return found
 
 
@@ -80,9 +82,15 @@ class KeyedRowsSpec(KeyedSpec):
 
     definition: RowsDefinition
     updating: bool
+    retention: Retention = FOREVER
 
     def states(self) -> list[DeclaredState]:
-        return [DeclaredState.of(descriptor_of(self.definition, side)) for side in self.definition.sides]
+        return [DeclaredState.of(each) for each in self.descriptors()]
+
+    def descriptors(self) -> list[MapStateDescriptor[Any, int]]:
+        """The states of the sides."""
+        sides = enumerate(self.definition.sides)
+        return [descriptor_of(self.definition, side, self.retention.of(ordinal)) for ordinal, side in sides]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> KeyedRows:
         return KeyedRows(info, state.keyed, self)
@@ -101,19 +109,28 @@ class Side:
 class KeyedRows(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: KeyedRowsSpec) -> None:
         super().__init__(info, backend)
-        self._definition, self._updating = spec.definition, spec.updating
+        self._definition, self._updating, self._retention = spec.definition, spec.updating, spec.retention
         self._before: RowsDefinition | None = None
         self._sides = []
-        for ordinal, name in enumerate(spec.definition.sides):
-            descriptor = descriptor_of(spec.definition, name)
+        for ordinal, (name, descriptor) in enumerate(zip(spec.definition.sides, spec.descriptors(), strict=True)):
             before, saved = saved_as(info, backend, descriptor)
             self._before = before or self._before
             of = next(edge.type for edge in info.operator.inputs if edge.ordinal == ordinal)
             assert of is not None
-            self._sides.append(Side(name, of, Multiset(backend, descriptor), saved))
+            rows = Multiset(backend, descriptor, incomplete=spec.retention.incomplete, together=self._is_over)
+            self._sides.append(Side(name, of, rows, saved))
+            ttl_ms = spec.retention.of(ordinal)
+            if ttl_ms is not None:
+                sweep = sweeper(backend, backend.sid(descriptor.name), ttl_ms)
+                backend.sweepers.append(whole_keys(sweep, backend) if self._is_over else sweep)
         self._replaced = Replaced.of(info, backend)
 
+    @property
+    def _is_over(self) -> bool:
+        return isinstance(self._definition.node, Over)
+
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
+        self._backend.processing_time_ms = epoch.processing_time_ms
         found = self._run(inputs, epoch)
         if self._replaced is not None and epoch.restored:
             assert self._type is not None
@@ -162,7 +179,17 @@ class KeyedRows(KeyedOperator):
 
     def _changed(self, tables: list[pa.RecordBatch], before: RowsDefinition, epoch: Epoch) -> Batch:
         """The difference between the new result, with the epoch's rows, and the old one."""
-        stored = [stored_counts(self._backend, state_name(side.name), side.saved, self._backend.key_type) for side in self._sides]
+        stored = [
+            stored_counts(
+                self._backend,
+                state_name(side.name),
+                side.saved,
+                self._backend.key_type,
+                self._retention.of(ordinal),
+                together=self._is_over,
+            )
+            for ordinal, side in enumerate(self._sides)
+        ]
         if not any(len(each.names) for each in stored) and not any(table.num_rows for table in tables):
             return empty_batch(self._type)
         of_stored = [self._key_parts(each.keys) for each in stored]
@@ -229,6 +256,8 @@ class KeyedRows(KeyedOperator):
             side.rows.collect(log)
         if self._replaced is not None:
             self._replaced.collect(log)
+        for sweep in self._backend.sweepers:
+            sweep(log)
         return log
 
 

@@ -1,0 +1,35 @@
+"""Nexmark's published queries as statements: their texts, unchanged but for the connectors and the Java function of q14."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+QUERIES = [f"q{n}" for n in range(24)]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What makes a query's tables, and the queries of its INSERT statements."""
+
+    definitions: list[str]
+    queries: list[str]
+
+
+def program(query: str, texts: Path, source: str, side: str) -> Program:
+    """``source``, ``side``: the options of the table of events, and of the side input of q13."""
+    events = re.sub(r"(?s)\) WITH \(.*", f") WITH ({source})", _text(texts, "ddl_gen"))
+    views = _text(texts, "ddl_views").replace("${NEXMARK_TABLE}", "datagen")
+    text = re.sub(r"(?s)'connector\.type' = .*?\)", f"{side})", _text(texts, query))
+    text = re.sub(r"CREATE FUNCTION count_char AS '.*?';", "", text)
+    statements = [statement for part in f"{events};{views};{text}".split(";") if (statement := part.strip())]
+    inserts = [each for each in statements if each.startswith("INSERT")]
+    return Program(
+        [each for each in statements if each not in inserts],
+        [re.sub(r"INSERT INTO \w+\s*", "", each, count=1) for each in inserts],
+    )
+
+
+def _text(texts: Path, name: str) -> str:
+    return re.sub(r"--.*", "", (texts / f"{name}.sql").read_text())
