@@ -108,7 +108,12 @@ def test_jobs_that_a_program_does_not_wait_for_run_to_their_end(tmp_path):
         "tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())\n"
         "tables.execute_sql(\"CREATE TABLE d (a INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3')\")\n"
         "tables.execute_sql(\"CREATE TABLE p (n BIGINT) WITH ('connector' = 'print')\")\n"
+        "tables.execute_sql(\"CREATE TABLE q WITH ('connector' = 'print') LIKE p (EXCLUDING OPTIONS)\")\n"
         'tables.execute_sql("INSERT INTO p SELECT COUNT(*) FROM d")\n'
+        'tables.execute_sql("INSERT INTO q SELECT COUNT(*) + 1 FROM d")\n'
     )
-    done = run_python(["-W", "ignore", "-m", "forkpoint.pyflink", tmp_path / "app.py"], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "+I[3]", done.stderr
+    command = ["-W", "ignore", "-m", "forkpoint.pyflink", tmp_path / "app.py"]
+    environment = {**os.environ, "FORKPOINT_STATE_ROOT": str(tmp_path / "state"), "FORKPOINT_ENGINE": "local"}
+    done = run_python(command, capture_output=True, text=True, env=environment)
+    assert {"+I[3]", "+I[4]"} <= set(done.stdout.splitlines()), done.stderr
+    assert sorted(path.name for path in (tmp_path / "state" / "jobs").iterdir()) == ["insert-into-p", "insert-into-q"]

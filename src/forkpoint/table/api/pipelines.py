@@ -91,8 +91,13 @@ class StatementSet:
 
 
 def started(session: Session) -> TableResult:
-    """Start the job of the session's INSERTs."""
+    """Start the job of the session's INSERTs, which has their first table's name unless the program names it."""
     targets = tuple(Field(ObjectIdentifier.of_path(path).as_summary_string(), BIGINT) for path in session.inserted)
-    client = session.env.execute_async(session.name)
+    name = (
+        session.name
+        or session.env.options.accepted.get("pipeline.name")
+        or f"insert-into-{session.inserted[0].rpartition('.')[2]}"
+    )
+    client = session.env.execute_async(str(name))
     session.forget_job()
     return TableResult(targets, client=client)
