@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.errors import ConfigError
-from forkpoint.relational.aggregation.ordered import FUNCTIONS as ORDERED
 from forkpoint.relational.bounds import bounded
 from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
 from forkpoint.relational.functions.changing import changes
@@ -23,7 +22,6 @@ from forkpoint.relational.plan import (
     Select,
     Union,
     Window,
-    is_updating,
     key_name,
     nodes_of,
     plain_name,
@@ -206,7 +204,6 @@ class _QueryBinder:
             shown = None if shown is None else grouped.over_groups(shown)
             if values.compares((shown, *(item.of for item in items))):
                 raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
-            self._check_order(below, aggregates, binder)
             below = Aggregate(below, keys, tuple(aggregates.values()))
             calls = () if own.of else below.calls
             if len(scope.relations) == 1:
@@ -248,12 +245,6 @@ class _QueryBinder:
             raise self.error(tree, "ORDER BY and LIMIT in a subquery that reads the outer query are not supported yet")
         plan = limited(plan, tree, order, self.error, is_last=tree is self._last)
         return Select(plan, None, items_of(field for field in plan.schema if not field.name.startswith(ORDER)))
-
-    def _check_order(self, below: Plan, aggregates: Mapping[str, AggregateCall], binder: Binder) -> None:
-        for text, call in aggregates.items():
-            if call.function in ORDERED and is_updating(below):
-                problem = f"{call.function} needs the order of rows, which a result that also changes rows does not have"
-                raise self._source.error(binder.offsets[text], problem)
 
     def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:
         """The rows that pass WHERE, and its conditions that also read the outer query."""
