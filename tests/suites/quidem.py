@@ -144,7 +144,14 @@ def _others(text: str, answer: Rows, tables: fp.StreamTableEnvironment) -> dict[
     def by_reason(reason: str) -> Callable[[Rows], bool]:
         return lambda found: _digest(text) in DIFFERENT[reason].split()
 
-    return {**{reason: by_reason(reason) for reason in DIFFERENT}, "NULL is less than all values": nulls_last}
+    def random(found: Rows) -> bool:
+        return re.search(r"\bRAND", text, re.I) is not None and sum(found.values()) == sum(answer.values())
+
+    return {
+        **{reason: by_reason(reason) for reason in DIFFERENT},
+        "NULL is less than all values": nulls_last,
+        "RAND has other numbers": random,
+    }
 
 
 def _digest(query: str) -> str:
