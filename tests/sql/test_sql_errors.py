@@ -328,7 +328,7 @@ MISTAKES = [
     ("DESCRIBE order", " " * 9 + "^", "there is no table 'order'; did you mean 'orders'?"),
     ("USE CATALOG other", " " * 12 + "^", "there is no catalogue 'other'"),
     ("DROP DATABASE default_database", " " * 14 + "^", "database 'default_database' is in use"),
-    ("CREATE CATALOG c WITH ('type' = 'hive')", " " * 32 + "^", "catalogues are in memory"),
+    ("CREATE CATALOG c WITH ('type' = 'hive')", " " * 32 + "^", "a catalogue's type is 'generic_in_memory'"),
     ("CREATE TABLE other.t (k STRING) WITH ('connector' = 'print')", " " * 13 + "^", "there is no database 'other'"),
     ("CREATE TABLE t WITH ('connector' = 'print')", " " * 13 + "^", "table 't' has no columns"),
     (
