@@ -46,6 +46,10 @@ class ConfigError(ForkpointError):
     """An option has a value that cannot be used."""
 
 
+class WrongType(ConfigError, TypeError):
+    """A program gives a value of a wrong type; also a TypeError, as which PyFlink's programs catch it."""
+
+
 class GraphError(ForkpointError):
     """The job cannot be built as written."""
 

@@ -83,6 +83,7 @@ from forkpoint.errors import (
     SystemUnavailable,
     TypeNotSupported,
     UserFunctionError,
+    WrongType,
 )
 from forkpoint.functions import (
     MAX_WATERMARK,
@@ -536,6 +537,7 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "WrongType",
     "call",
     "col",
     "empty_result_predicate",

@@ -112,14 +112,14 @@ def test_names_that_nobody_has():
 
 @pytest.mark.parametrize("use", ["Table()", "Table.x", "class Mine(Table): ..."])
 def test_any_use_of_what_is_absent_is_refused(use):
-    from pyflink.table.catalog import Catalog as Table
+    from pyflink.table.catalog import CatalogFunction as Table
 
-    with pytest.raises(fp.GraphError, match=r"pyflink\.table\.catalog\.Catalog is not supported.*execute_sql"):
+    with pytest.raises(fp.GraphError, match=r"pyflink\.table\.catalog\.CatalogFunction is not supported.*execute_sql"):
         exec(use, {"Table": Table})
 
 
 def test_annotations_with_what_is_absent():
-    from pyflink.table.catalog import Catalog as Table
+    from pyflink.table.catalog import CatalogFunction as Table
 
     def either(table: Table | None = None, tables: Table[int] | None = None) -> None: ...
 

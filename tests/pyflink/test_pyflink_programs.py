@@ -99,3 +99,21 @@ def test_usage():
     done = run_python(["-m", "forkpoint.pyflink"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("usage: python -m forkpoint.pyflink APP")) == (2, True)
     assert run("not_there.py").returncode == 1
+
+
+def test_jobs_that_a_program_does_not_wait_for_run_to_their_end(tmp_path):
+    """As on a cluster of Flink's."""
+    (tmp_path / "app.py").write_text(
+        "from pyflink.table import EnvironmentSettings, TableEnvironment\n"
+        "tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())\n"
+        "tables.execute_sql(\"CREATE TABLE d (a INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3')\")\n"
+        "tables.execute_sql(\"CREATE TABLE p (n BIGINT) WITH ('connector' = 'print')\")\n"
+        "tables.execute_sql(\"CREATE TABLE q WITH ('connector' = 'print') LIKE p (EXCLUDING OPTIONS)\")\n"
+        'tables.execute_sql("INSERT INTO p SELECT COUNT(*) FROM d")\n'
+        'tables.execute_sql("INSERT INTO q SELECT COUNT(*) + 1 FROM d")\n'
+    )
+    command = ["-W", "ignore", "-m", "forkpoint.pyflink", tmp_path / "app.py"]
+    environment = {**os.environ, "FORKPOINT_STATE_ROOT": str(tmp_path / "state"), "FORKPOINT_ENGINE": "local"}
+    done = run_python(command, capture_output=True, text=True, env=environment)
+    assert {"+I[3]", "+I[4]"} <= set(done.stdout.splitlines()), done.stderr
+    assert sorted(path.name for path in (tmp_path / "state" / "jobs").iterdir()) == ["insert-into-p", "insert-into-q"]

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_results import Order, answered, folded
 
+import forkpoint as fp
+
 ROWS = st.lists(
     st.builds(
         Order,
@@ -40,6 +42,29 @@ GROUPING_SETS = [
 @given(ROWS.filter(bool), st.sampled_from([1, 7, 1000]))
 def test_grouping_sets(query: str, rows: list[Order], epoch_rows: int) -> None:
     assert folded(query, rows, epoch_rows=epoch_rows, parallelism=2) == answered(query, rows)
+
+
+OF_CHANGES = "SELECT FIRST_VALUE(v), LAST_VALUE(v), LISTAGG(s, '') FILTER (WHERE v < 9), FIRST_VALUE(ARRAY[s]) FROM "
+OF_CHANGES += "(SELECT k, LAST_VALUE(v) AS v, LAST_VALUE(CAST(v AS STRING)) AS s FROM orders GROUP BY k)"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), st.sampled_from([1, 2, 5, 1000]))
+def test_values_in_order_of_results_that_change(keys: list[str], epoch_rows: int) -> None:
+    """A value that is replaced loses its place, and the new one comes last."""
+    latest: dict[str, int] = {}
+    for v, k in enumerate(keys):
+        latest.pop(k, None)
+        latest[k] = v
+    values = list(latest.values())
+    listed = "".join(str(v) for v in values if v < 9) or None
+    rows = [Order(k, None, v, None) for v, k in enumerate(keys)]
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(epoch_rows)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("orders", env.from_collection(rows, Order))
+    *_, found = tables.execute_sql(OF_CHANGES).collect()
+    assert tuple(found) == (values[0], values[-1], listed, [str(values[0])])
 
 
 QUERY = """

@@ -174,7 +174,6 @@ def test_an_update_has_the_row_before_it() -> None:
             "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end",
             "windows take rows that are only added",
         ),
-        ("SELECT FIRST_VALUE(k) FROM t", "FIRST_VALUE needs the order of rows"),
         ("INSERT INTO files SELECT id FROM t", "takes added rows only"),
         ("SET 'table.exec.source.cdc-events-duplicate' = 'true'; SELECT id FROM t", "needs PRIMARY KEY (…) NOT ENFORCED"),
         ("SELECT v FROM upserts", "format 'debezium-json' is not supported here; use 'json' or 'csv'"),

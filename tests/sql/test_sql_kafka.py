@@ -173,24 +173,25 @@ def test_columns_about_messages(kafka: Kafka) -> None:
         f"""CREATE TABLE t (
             place STRING METADATA FROM 'topic' VIRTUAL, v BIGINT, `partition` INT METADATA VIRTUAL, n AS `offset` * 10,
             `offset` BIGINT NOT NULL METADATA VIRTUAL, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
-            headers MAP<STRING, BYTES> METADATA,
+            headers MAP<STRING, BYTES> METADATA, k STRING,
             WATERMARK FOR at AS at
         ) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{kafka.bootstrap_servers}',
-                'format' = 'json', 'scan.bounded.mode' = 'latest-offset')"""
+                'value.format' = 'json', 'json.timestamp-format.standard' = 'ISO-8601', 'scan.bounded.mode' = 'latest-offset',
+                'key.format' = 'raw', 'key.fields' = 'k', 'value.fields-include' = 'EXCEPT_KEY')"""
     )
     time = datetime.fromtimestamp(1_700_000_000, UTC)
     found = [
-        tuple(row) for row in t_env.execute_sql("SELECT place, v, `partition`, n, `offset`, at, headers['h'] FROM t").collect()
+        tuple(row) for row in t_env.execute_sql("SELECT place, v, `partition`, n, `offset`, at, headers['h'], k FROM t").collect()
     ]
     assert sorted(found, key=lambda row: (row[2], row[4])) == [
-        (topic, 2, 0, 0, 0, time, b"x"),
-        (topic, None, 1, 0, 0, time, b"x"),
-        (topic, 1, 1, 10, 1, time, b"x"),
+        (topic, 2, 0, 0, 0, time, b"x", "k"),
+        (topic, None, 1, 0, 0, time, b"x", "k"),
+        (topic, 1, 1, 10, 1, time, b"x", "k"),
     ]
     described = {row[0]: row[4] for row in t_env.execute_sql("DESCRIBE t").collect()}
     assert described["place"] == "METADATA FROM 'topic' VIRTUAL"
     with pytest.raises(fp.SqlError, match="metadata column 'at' cannot be written; declare it VIRTUAL"):
-        t_env.execute_sql("INSERT INTO t SELECT v FROM t")
+        t_env.execute_sql("INSERT INTO t SELECT v, k FROM t")
 
 
 def test_versions_of_rows_in_a_topic_of_upserts(kafka: Kafka) -> None:

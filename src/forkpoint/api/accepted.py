@@ -20,7 +20,7 @@ _CHAINING = "pipeline.operator-chaining"
 _CHAINING_WITH_MAX = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
 _BUFFER_TIMEOUT = "execution.buffer-timeout"
 _CHANGELOG = "state.changelog.enabled"
-_JARS, _CLASSPATHS = "pipeline.jars", "pipeline.classpaths"
+_JARS, _CLASSPATHS, _FILES = "pipeline.jars", "pipeline.classpaths", "python.files"
 
 
 class AcceptedMixin:
@@ -101,13 +101,15 @@ class AcceptedMixin:
     def add_python_file(self, file_path: str) -> Self:
         """Make a Python file, package directory or zip importable, in this process and the workers.
 
-        Workers load it from the same path; on a cluster without shared directories, pass it to Spark (``--py-files``).
+        Of files with the same module, the one that was added last counts. Workers load it from the same path; on a cluster
+        without shared directories, pass it to Spark (``--py-files``).
         """
         path = os.path.abspath(file_path)
-        entry = os.path.dirname(path) if path.endswith(".py") else path
+        entry, added = os.path.dirname(path) if path.endswith(".py") else path, self._listed(_FILES)
         if entry not in sys.path:
-            sys.path.append(entry)  # workers inherit this process's import path
-        return self
+            before = [sys.path.index(each) for each in added if each in sys.path]
+            sys.path.insert(min(before, default=len(sys.path)), entry)  # workers inherit this process's import path
+        return self._accept(_FILES, [entry, *added])
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> Self:
         """Install the missing packages of a requirements file with pip, in a directory that lives as long as this process.

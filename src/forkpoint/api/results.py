@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from forkpoint.api.display import job_html, job_text, show_job
 from forkpoint.types.variables import T_co
@@ -104,6 +105,7 @@ class JobClient:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._result: Future[JobExecutionResult] = Future()
+        _started.add(self)
         self._thread = threading.Thread(target=self._run, args=(job.begin(),), name=f"forkpoint-{job.name}", daemon=True)
         self._thread.start()
 
@@ -178,6 +180,15 @@ class JobClient:
         accumulators: Future[dict[str, Any]] = Future()
         accumulators.set_result({})
         return accumulators
+
+
+_started: WeakSet[JobClient] = WeakSet()
+
+
+def wait_for_jobs() -> None:
+    """Wait for the end of all jobs that this process has started. Raises the error of one that fails."""
+    for client in list(_started):
+        client.get_job_execution_result().result()
 
 
 class CloseableIterator(Iterator[T_co]):

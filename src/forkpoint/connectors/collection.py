@@ -29,6 +29,11 @@ class CollectionSource(Source[T]):
         self._type = None if type is None else type_of(type)
         self._splits: tuple[list[T], ...] = (head,) if splits is None else tuple(list(s) for s in splits)
 
+    @property
+    def elements(self) -> list[T]:
+        """All elements, of the first split first."""
+        return [element for split in self._splits for element in split]
+
     def output_type(self) -> TypeInformation[T] | None:
         return self._type
 

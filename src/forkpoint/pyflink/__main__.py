@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 
+from forkpoint.api.results import wait_for_jobs
 from forkpoint.pyflink.finder import install
 
 USAGE = "usage: python -m forkpoint.pyflink APP [ARGS]\n\nRuns the PyFlink program APP on forkpoint, as `python APP ARGS` would."
@@ -23,6 +24,7 @@ def main() -> None:
     # `-m` put the working directory first; a program expects its own directory there.
     sys.path[: 0 if sys.flags.safe_path else 1] = [os.path.dirname(os.path.realpath(app))]
     runpy.run_path(app, run_name="__main__")
+    wait_for_jobs()  # which a cluster of Flink's runs, whether the program waits for them or not
 
 
 if __name__ == "__main__":

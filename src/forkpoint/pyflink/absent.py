@@ -124,9 +124,9 @@ _NAMES = _each(
         "SimpleStringValueKafkaRecordDeserializationSchema": Reason(
             "it has no counterpart", "use set_value_only_deserializer(SimpleStringSchema())"
         ),
-        "Catalog CatalogBaseTable CatalogColumnStatistics CatalogDatabase CatalogDescriptor CatalogFunction CatalogModel "
+        "CatalogBaseTable CatalogColumnStatistics CatalogDatabase CatalogFunction CatalogModel "
         "CatalogPartition CatalogPartitionSpec CatalogTableStatistics Column ComputedColumn Constraint HiveCatalog JdbcCatalog "
-        "MetadataColumn ObjectIdentifier ObjectPath PhysicalColumn Procedure UniqueConstraint WatermarkSpec": _CATALOG,
+        "MetadataColumn PhysicalColumn Procedure UniqueConstraint WatermarkSpec": _CATALOG,
         "CompiledPlan PlanReference": _PLAN,
         "HiveModule Module ModuleEntry": _MODULE,
         "ModelDescriptor": Reason("SQL has no models here", "call the model in a function: udf()"),

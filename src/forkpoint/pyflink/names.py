@@ -42,6 +42,8 @@ _FORMATS = """
     AvroBulkWriters AvroInputFormat AvroSchema CsvBulkWriters CsvReaderFormat CsvSchema CsvSchemaBuilder
     GenericRecordAvroTypeInfo ParquetBulkWriters ParquetColumnarRowInputFormat
 """
+_ENVIRONMENTS = "EnvironmentSettings Instant StreamTableEnvironment TableEnvironment"
+_CATALOGS = "Catalog CatalogDescriptor ObjectIdentifier ObjectPath"
 _EXPRESSIONS = """
     CURRENT_RANGE CURRENT_ROW UNBOUNDED_RANGE UNBOUNDED_ROW and_ array atan2 call call_sql coalesce col concat concat_ws
     convert_tz current_database current_date current_time current_timestamp current_watermark date_format e from_unixtime
@@ -134,7 +136,7 @@ MODULES: dict[str, Sequence[str]] = {
         "FormatDescriptor FunctionContext GroupWindowedTable GroupedTable ListView MapView OverWindowedTable ResultKind Row "
         "RowKind ScalarFunction Schema SqlDialect StatementSet StreamTableEnvironment Table TableConfig TableDescriptor "
         "TableAggregateFunction TableEnvironment TableFunction TablePipeline TableResult TableSchema WindowGroupedTable",
-        "pyflink.table.catalog": "ResolvedSchema",
+        "pyflink.table.catalog": f"{_CATALOGS} ResolvedSchema",
         "pyflink.table.changelog_mode": "ChangelogMode",
         "pyflink.table.data_view": "ListView MapView",
         "pyflink.table.environment_settings": "EnvironmentSettings",
@@ -221,7 +223,7 @@ _ELSEWHERE: dict[str, str] = {
     "__version__": "forkpoint.pyflink.names:FLINK_VERSION",
     # tables
     **{name: f"forkpoint.pyflink.datatypes:{name}" for name in f"{_COLUMN_TYPES} RowType".split()},
-    **{name: f"forkpoint.pyflink.tables:{name}" for name in ("Instant", "StreamTableEnvironment", "TableEnvironment")},
+    **{name: f"forkpoint.pyflink.tables:{name}" for name in _ENVIRONMENTS.split()},
     **{name: f"forkpoint.table.api.expression:{name}" for name in _UNITS.split()},
     **{name: f"forkpoint.table.api.expressions:{name}" for name in _EXPRESSIONS.split()},
     **{
@@ -230,10 +232,11 @@ _ELSEWHERE: dict[str, str] = {
     },
     **{name: f"forkpoint.table.api.window:{name}" for name in ("GroupWindow", "OverWindow")},
     **{name: f"forkpoint.table.api.views:{name}" for name in ("ListView", "MapView")},
+    **{name: f"forkpoint.table.api.catalogs:{name}" for name in _CATALOGS.split()},
     "ExplainDetail": "forkpoint.table.explanation:ExplainDetail",
     "RowField": "forkpoint.table.data_types:RowField",
     "SqlDialect": "forkpoint.table.api.settings:SqlDialect",
-    "TableSchema": "forkpoint:ResolvedSchema.physical",
+    "TableSchema": "forkpoint.table.api.resolved_schema:TableSchema",
     "FlatAggregateTable": "forkpoint.table.api.table:AggregatedTable",
     "WindowGroupedTable": "forkpoint.table.api.table:GroupedTable",
     # file formats

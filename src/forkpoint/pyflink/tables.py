@@ -11,8 +11,38 @@ from forkpoint.pyflink.environment import StreamExecutionEnvironment
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _WithFiles(forkpoint.TableEnvironment):
-    """What a program ships with its functions."""
+class EnvironmentSettings(forkpoint.EnvironmentSettings):
+    """Settings, with the choice of a planner that Flink 1 has."""
+
+    @staticmethod
+    def new_instance() -> EnvironmentSettings.Builder:
+        """A builder of settings."""
+        return EnvironmentSettings.Builder()
+
+    class Builder(forkpoint.EnvironmentSettings.Builder):
+        """Builds settings. The methods return the builder."""
+
+        def use_blink_planner(self) -> EnvironmentSettings.Builder:
+            """The only planner."""
+            return self
+
+        use_any_planner = use_blink_planner
+
+
+class _Environment(forkpoint.TableEnvironment):
+    """What a program ships with its functions, and the methods that Flink has replaced."""
+
+    def register_table(self, name: str, table: forkpoint.Table) -> None:
+        """``create_temporary_view``."""
+        self.create_temporary_view(name, table)
+
+    def register_function(self, name: str, function: Any) -> None:
+        """``create_temporary_system_function``."""
+        self.create_temporary_system_function(name, function)
+
+    def scan(self, *table_path: str) -> forkpoint.Table:
+        """``from_path``."""
+        return self.from_path(".".join(f"`{part}`" for part in table_path))
 
     def add_python_file(self, file_path: str) -> None:
         """``add_python_file`` of the stream environment."""
@@ -27,14 +57,14 @@ class _WithFiles(forkpoint.TableEnvironment):
         self._session.env.add_python_archive(archive_path, target_dir)
 
 
-class TableEnvironment(_WithFiles):
+class TableEnvironment(_Environment):
     """A table environment of a program that imports ``pyflink``."""
 
     environment = StreamExecutionEnvironment
     _named_rows = False  # as in PyFlink
 
 
-class StreamTableEnvironment(_WithFiles, forkpoint.StreamTableEnvironment):
+class StreamTableEnvironment(_Environment, forkpoint.StreamTableEnvironment):
     """A table environment of a program that imports ``pyflink``, with the methods that Flink has replaced."""
 
     environment = StreamExecutionEnvironment

@@ -186,6 +186,7 @@ BOOLEAN = SqlType("BOOLEAN")
 BIGINT = SqlType("BIGINT")
 DOUBLE = SqlType("DOUBLE")
 STRING = SqlType("STRING")
+BYTES = SqlType("BYTES")
 
 
 def common_type(types: list[SqlType]) -> SqlType | None:

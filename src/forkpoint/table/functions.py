@@ -6,13 +6,14 @@ import copy
 import functools
 import inspect
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from forkpoint.errors import ConfigError, one_of
+from forkpoint.errors import ConfigError, TypeNotSupported, WrongType, one_of
 from forkpoint.extras import require
 from forkpoint.functions import KeyedProcessFunction, ProcessFunction
 from forkpoint.functions.sql import (
@@ -23,10 +24,10 @@ from forkpoint.functions.sql import (
     UserDefinedFunction,
 )
 from forkpoint.relational.functions.user import Form, Kind, UserFunction
-from forkpoint.relational.types import SqlType, array_type, row_of
+from forkpoint.relational.types import BYTES, SqlType, array_type, row_of
 from forkpoint.table.api.expression import Expression, node_of
 from forkpoint.table.api.nodes import FunctionCall
-from forkpoint.table.api.views import Views, views_of, with_views
+from forkpoint.table.api.views import Views, views_in, views_of, with_views, without_views
 from forkpoint.table.data_types import DataType, sql_type_of
 from forkpoint.types import Row
 
@@ -125,7 +126,7 @@ class PythonFunction:
             raise self._error("an aggregate function is deterministic: what has changed is found in its results")
         if self.form != "general":
             body = _OfColumns(body) if isinstance(body, SqlAggregateFunction) else body
-            return replace(found, body=body, can=frozenset({"merge"}))
+            return replace(found, body=body, can=frozenset({"retract", "merge"}))
         if not isinstance(body, SqlAggregateFunction):
             raise self._error("a function of rows is a SqlAggregateFunction; a plain function has func_type='pandas' or 'arrow'")
         of = self.accumulator_type or body.get_accumulator_type()
@@ -134,8 +135,20 @@ class PythonFunction:
         methods = {"retract": SqlAggregateFunction.retract, "merge": SqlAggregateFunction.merge}
         can = frozenset(name for name, absent in methods.items() if getattr(type(body), name) is not absent)
         views = views_of(of) if isinstance(of, DataType) else {}
+        declared = self._type("accumulator_type", of).with_null()
+        first = _first_accumulator(body)
+        own_views = views_in(first)
+        misfit = _misfit(first, declared) or ("it has views" if own_views.keys() - views.keys() else "")
+        if misfit:
+            warnings.warn(
+                f"udaf {self.name!r}: its accumulator is not of its accumulator_type {declared.label} ({misfit}), so state has "
+                "it as bytes, whose parts `forkpoint state get` cannot show",
+                stacklevel=2,
+            )
+            views, declared = own_views, BYTES
         body = _with_views(body, views) if views else body
-        return replace(found, body=body, accumulator=self._type("accumulator_type", of).with_null(), can=can)
+        stored = functools.partial(without_views, views=views) if misfit else None
+        return replace(found, body=body, accumulator=declared, can=can, stored=stored)
 
     def _result(self, body: Any) -> SqlType:
         given = self.result_type
@@ -181,9 +194,11 @@ def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 
 
 def _frame(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
+    """The columns as one frame; a ROW's fields are columns of it, as in PyFlink."""
     import pandas as pd
 
-    return pd.DataFrame(dict(zip(names, columns, strict=True)))
+    named = zip(names, columns, strict=True)
+    return pd.concat([each if isinstance(each, pd.DataFrame) else each.rename(name) for name, each in named], axis=1)
 
 
 def _table(names: tuple[str, ...], columns: tuple[Any, ...]) -> Any:
@@ -211,6 +226,23 @@ def _with_views(given: SqlAggregateFunction, views: Views) -> SqlAggregateFuncti
     merge = functools.partial(type(given).merge, body)
     body.merge = functools.partial(_merged_with_views, merge, views)  # type: ignore[method-assign]
     return body
+
+
+def _first_accumulator(body: SqlAggregateFunction) -> Any:
+    """An empty accumulator; None if the function has none before open()."""
+    try:
+        return body.create_accumulator()
+    except Exception:
+        return None
+
+
+def _misfit(accumulator: Any, declared: SqlType) -> str:
+    """Why an accumulator is not of its type, which PyFlink reads for views only; "" if it is."""
+    try:
+        declared.stream_type.to_arrow([accumulator])
+    except TypeNotSupported as error:
+        return str(error)
+    return ""
 
 
 def _called_with_views(method: Callable[..., Any], views: Views, accumulator: Any, *values: Any) -> Any:
@@ -348,7 +380,7 @@ def _made(
         raise ConfigError(f"{what} {own!r}: {own} is a class; give an instance, {own}()")
     process = issubclass(f if isinstance(f, type) else type(f), KeyedProcessFunction | ProcessFunction)
     if not (process if kind == "process" else isinstance(f, of) or (callable(f) and not isinstance(f, UserDefinedFunction))):
-        raise ConfigError(f"{what}: {f!r} is neither a function nor a {of.__name__}")
+        raise WrongType(f"{what}: {f!r} is neither a function nor a {of.__name__}")
     chosen: Form = one_of(f"{what} {own!r}: func_type", form, _FORMS)
     if chosen == "pandas":
         require("pandas", f"{what}(func_type='pandas')")

@@ -28,7 +28,7 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.api.settings import STATE_TTL
+from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
@@ -38,7 +38,6 @@ from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
-TIME_ZONE = "table.local-time-zone"
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
 
@@ -212,6 +211,8 @@ class Session:
             self.ttl_ms = parse_duration_ms(key, value) or None
         elif key == TIME_ZONE and value not in ("UTC", "Etc/UTC", "Z", "default"):
             raise ConfigError(f"{key}: times are read and printed in UTC, not in {value!r}")
+        elif key == DIALECT and value.lower() != "default":
+            raise ConfigError(f"{key}: SQL has Flink's dialect here, not {value!r}; leave the option out")
         else:
             self.env.configure({key: value})
         self.settings[key] = value

@@ -54,8 +54,13 @@ def _with_timestamps(name: str, stream: DataStream[Any], column: str) -> DataStr
 
 class _Timestamps(ProcessFunction[Any, Any]):
     def process_element(self, value: Any, ctx: ProcessFunction.Context, /) -> Any:
-        ms = ctx.timestamp()
-        yield (*value, None if ms is None else _EPOCH + timedelta(milliseconds=ms))
+        yield (*value, time_of(ctx))
+
+
+def time_of(ctx: ProcessFunction.Context) -> datetime | None:
+    """The element's timestamp."""
+    ms = ctx.timestamp()
+    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
 
 
 def _boxed(value: Any) -> tuple[Any]:

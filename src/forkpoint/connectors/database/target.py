@@ -29,14 +29,17 @@ def target_table(connection: Connection, name: str, schema: str | None, key: tup
     if row is not None and not key:
         raise ConfigError(f"table {shown!r}: changes of rows need a key that identifies the rows; give key=(…)")
     columns = (row or type).names
+    if not has_table(connection, name, schema) and has_table(connection, name.lower(), schema):  # as _column
+        name = name.lower()
     try:
         table = sqlalchemy.Table(name, sqlalchemy.MetaData(), schema=schema, autoload_with=connection)
     except NoSuchTableError:
         before, dot, after = name.rpartition(".")
         hint = f". Or is it {after!r} in a schema? Then give table={after!r}, schema={before!r}" if dot and not schema else ""
         raise ConfigError(f"there is no table {shown!r}; create it, with the columns {', '.join(columns)}{hint}") from None
+    columns, key = (tuple(_column(table, name) for name in names) for names in (columns, key))
     _check_columns(table, shown, columns, key)
-    _check_types(connection, table, shown, row or type)
+    _check_types(connection, table, shown, row or type, columns)
     if key:
         _check_key(connection, table, shown, key)
     _check_transactional(connection, table, shown)
@@ -49,10 +52,16 @@ def has_table(connection: Connection, name: str, schema: str | None) -> bool:
     return bool(inspect(connection).has_table(name, schema))
 
 
-def _check_types(connection: Connection, table: Any, shown: str, row: RecordType) -> None:
+def _column(table: Any, name: str) -> str:
+    """The name of a table's column. PostgreSQL has the names of CREATE TABLE in lower case unless they are quoted."""
+    alike = [] if name in table.c else [known for known in table.c.keys() if known.lower() == name.lower()]  # noqa: SIM118
+    return alike[0] if len(alike) == 1 else name
+
+
+def _check_types(connection: Connection, table: Any, shown: str, row: RecordType, columns: tuple[str, ...]) -> None:
     refused = refusing(connection)
-    for field in row.members:
-        column = table.c[field.name]
+    for field, name in zip(row.members, columns, strict=True):
+        column = table.c[name]
         if column_family(column.type) in refused.get(family(field.type), ()):
             raise ConfigError(
                 f"table {shown!r}: column {field.name!r} is {column.type!r}, which takes no value of the field's type "
@@ -64,8 +73,8 @@ def warn_of_texts(connection: Connection, target: Target, row: RecordType) -> No
     """Warn of texts for columns of numbers: only the commit of an epoch shows whether they are numbers."""
     if connection.dialect.name == "sqlite":  # it takes any text
         return
-    for field in row.members:
-        column = target.table.c[field.name]
+    for field, name in zip(row.members, target.columns, strict=True):
+        column = target.table.c[name]
         if family(field.type) == "text" and column_family(column.type) in ("integer", "number"):
             log.warning(
                 "table %r: column %r is %r, and the field is a str: a text that is not a number fails the job after its epoch "

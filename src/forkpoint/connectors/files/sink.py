@@ -95,11 +95,18 @@ class FileSink(Sink):
 
     @classmethod
     def csv(
-        cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", delimiter: str = ","
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bucket: Bucket = None,
+        prefix: str = "part",
+        delimiter: str = ",",
+        header: bool = True,
     ) -> Self:
-        """CSV with a line of column names. Only records of plain fields."""
+        """CSV, with ``header`` after a line of column names. Only records of plain fields."""
         check_delimiter("FileSink.csv", delimiter)
-        return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter)
+        return cls._make(path, "csv", type, bucket, prefix, delimiter=delimiter, header=header)
 
     @classmethod
     def text(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:

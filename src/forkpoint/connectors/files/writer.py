@@ -231,7 +231,7 @@ class _CsvFile(_FileWriter):
         as_text = [self._single or pa.types.is_duration(f.type) for f in schema or ()]
         fields = [(f.name, pa.string() if text else f.type) for f, text in zip(schema or (), as_text, strict=True)]
         self._schema = pa.schema(fields)
-        write_options = pacsv.WriteOptions(delimiter=options["delimiter"])
+        write_options = pacsv.WriteOptions(delimiter=options["delimiter"], include_header=options["header"])
         self._writer = pacsv.CSVWriter(self._file, self._schema, write_options=write_options)
 
     def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:

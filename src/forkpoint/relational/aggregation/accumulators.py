@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational.aggregation import moments, ordered
+from forkpoint.relational.aggregation import kept, moments, ordered
 from forkpoint.relational.aggregation.sums import with_added
 from forkpoint.relational.aggregation.user import Aggregator
 from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
@@ -32,9 +32,9 @@ from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.functions.user import known_function, without_versions
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
-from forkpoint.relational.types import BIGINT, DOUBLE, INTERVALS, STRING, SqlType, decimal_type, digits_of
+from forkpoint.relational.types import BIGINT, DOUBLE, INTERVALS, STRING, SqlType, array_type, decimal_type, digits_of
 
-Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "user", "merge"]
+Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "kept", "user", "merge"]
 Longs = npt.NDArray[np.int64]
 _NEVER_NULL = BIGINT.with_null(False)
 
@@ -127,6 +127,8 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
     if call.accumulator is not msgspec.UNSET:
         found = _accumulator("user", call, call.accumulator, with_values=call.distinct)
         return [dataclasses.replace(found, name=_readable(str(call)), function=call.function)]
+    if call.function in ordered.FUNCTIONS and updating:
+        return [_accumulator("kept", call, array_type(call.type))]
     if call.function in ordered.FUNCTIONS:
         return [_accumulator(ordered.FUNCTIONS[call.function], call, call.type)]
     counted = [_count(call)]
@@ -224,6 +226,9 @@ def accumulated(
             return function.merged(accumulator.type, values, starts)
         types = [field.type for field in accumulator.input.type.fields]
         return function.accumulated(accumulator.type, types, values, weights, starts, saved)
+    if accumulator.kind == "kept":
+        assert values is not None
+        return kept.with_values(accumulator.type, saved, values, weights, starts)
     if accumulator.kind in ("first", "last", "list"):
         assert values is not None
         return ordered.of_rows(accumulator.kind, values, starts, saved)
@@ -288,8 +293,11 @@ def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
     if call.accumulator is not msgspec.UNSET:
         function: Aggregator = known_function(call.function)
         return function.results(call, found[0])
+    of_kept = bool(found) and found[0].type == pa.list_(arrow)  # of rows that are also removed
     if call.function == "LISTAGG":
-        return pc.utf8_slice_codeunits(found[0], len(separator_of(call)))
+        return pc.utf8_slice_codeunits(kept.joined(found[0]) if of_kept else found[0], len(separator_of(call)))
+    if of_kept:
+        return kept.at_end(found[0], first=call.function == "FIRST_VALUE")
     if len(found) == 1:
         return found[0].cast(arrow)
     if call.function in moments.FUNCTIONS:

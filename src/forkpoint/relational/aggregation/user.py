@@ -13,13 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from forkpoint.relational.aggregation import kept
 from forkpoint.relational.functions.user import Form
 from forkpoint.relational.functions.user_columns import Opened, column_given, objects_of
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import SqlType
 from forkpoint.runtime.operators.base import NOT_USERS, shorten
+from forkpoint.types import Types
 
 Longs = npt.NDArray[np.int64]
+_ANY = Types.PICKLED_BYTE_ARRAY()
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,19 @@ class General(Aggregator):
         rows, numbers = list(zip(*columns, strict=True)), counts.tolist()
         found = [
             self._with_rows(accumulator, rows[start:stop], numbers[start:stop])
-            for accumulator, (start, stop) in zip(objects_of(saved, of), pairwise(starts.tolist()), strict=True)
+            for accumulator, (start, stop) in zip(self._loaded(saved, of), pairwise(starts.tolist()), strict=True)
         ]
-        return self.converted(found, of, "accumulator")
+        return self._stored(found, of)
+
+    def _loaded(self, accumulators: pa.Array, of: SqlType) -> list[Any]:
+        if self.function.stored is not None:
+            return [None if each is None else _ANY.decode(each) for each in accumulators.to_pylist()]
+        return objects_of(accumulators, of)
+
+    def _stored(self, accumulators: list[Any], of: SqlType) -> pa.Array:
+        if self.function.stored is not None:
+            return pa.array([_ANY.encode(self.function.stored(each)) for each in accumulators], of.arrow_type)
+        return self.converted(accumulators, of, "accumulator")
 
     def _with_rows(self, accumulator: Any, rows: Sequence[Any], counts: Sequence[int]) -> Any:
         body, row = self.function.body, None
@@ -75,9 +88,8 @@ class General(Aggregator):
         return found
 
     def merged(self, of: SqlType, accumulators: pa.Array, starts: Longs) -> pa.Array:
-        given = objects_of(accumulators, of)
-        found = [self._as_one(given[start:stop]) for start, stop in pairwise(starts.tolist())]
-        return self.converted(found, of, "accumulator")
+        given = self._loaded(accumulators, of)
+        return self._stored([self._as_one(given[start:stop]) for start, stop in pairwise(starts.tolist())], of)
 
     def _as_one(self, accumulators: Sequence[Any]) -> Any:
         found, *others = accumulators
@@ -92,7 +104,7 @@ class General(Aggregator):
     def results(self, call: AggregateCall, accumulators: pa.Array) -> pa.Array:
         assert call.accumulator is not msgspec.UNSET
         found: list[Any] = []
-        given = objects_of(accumulators, call.accumulator)
+        given = self._loaded(accumulators, call.accumulator)
         try:
             found += map(self.function.body.get_value, given)
         except NOT_USERS:
@@ -108,23 +120,17 @@ class OfColumns(Aggregator):
     def accumulated(
         self, of: SqlType, types: Sequence[SqlType], values: pa.Array, weights: Longs | None, starts: Longs, saved: pa.Array
     ) -> pa.Array:
-        size = len(saved)
-        kept = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        of_rows = np.repeat(np.arange(size), np.diff(starts))[kept]
-        groups = np.append(np.repeat(np.arange(size), _lengths(saved)), of_rows)
-        element = of.arrow_type.value_type
-        rows = pa.StructArray.from_arrays(values.take(pa.array(kept)).flatten(), fields=list(element))
-        return _lists(pa.concat_arrays([saved.flatten(), rows]), groups, size, of)
+        return kept.with_values(of, saved, values, weights, starts)
 
     def merged(self, of: SqlType, accumulators: pa.Array, starts: Longs) -> pa.Array:
         size = len(starts) - 1
-        groups = np.repeat(np.repeat(np.arange(size), np.diff(starts)), _lengths(accumulators))
-        return _lists(accumulators.flatten(), groups, size, of)
+        groups = np.repeat(np.repeat(np.arange(size), np.diff(starts)), kept.lengths(accumulators))
+        return kept.arrays(accumulators.flatten(), groups, size, of)
 
     def results(self, call: AggregateCall, accumulators: pa.Array) -> pa.Array:
         found: list[Any] = []
         form = self.function.form
-        stops, columns = np.cumsum(_lengths(accumulators)).tolist(), accumulators.flatten().flatten()
+        stops, columns = np.cumsum(kept.lengths(accumulators)).tolist(), accumulators.flatten().flatten()
         start = 0
         try:
             for stop in stops:
@@ -147,15 +153,3 @@ def _plain(value: Any, form: Form) -> Any:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _lengths(lists: pa.Array) -> Longs:
-    found: Longs = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
-
-
-def _lists(values: pa.Array, groups: Longs, size: int, of: SqlType) -> pa.Array:
-    """The values of each group, in their order."""
-    order = pa.array(np.argsort(groups, kind="stable"))
-    offsets = np.append(0, np.cumsum(np.bincount(groups, minlength=size))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), values.take(order), of.arrow_type)

@@ -24,6 +24,7 @@ from forkpoint.relational.plan import (
     Scan,
     Select,
     Window,
+    is_updating,
     is_windowed,
     nodes_of,
     window_columns,
@@ -59,8 +60,8 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _calls(self) -> tuple[tuple[str, AggregateCall, tuple[str, ...]], ...]:
         """Each call's text, and the names of its accumulators."""
-        calls = self.aggregate.calls
-        return tuple((str(call), call, tuple(each.name for each in needs(call, updating=False))) for call in calls)
+        calls, updating = self.aggregate.calls, is_updating(self.aggregate.input)
+        return tuple((str(call), call, tuple(each.name for each in needs(call, updating=updating))) for call in calls)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:

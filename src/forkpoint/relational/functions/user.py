@@ -32,7 +32,8 @@ class UserFunction:
     of arguments that it takes, from and to (None: any). ``result``: of a table function, an ARRAY of ROWs; of a process function,
     a ROW. ``body``: the ScalarFunction, TableFunction, SqlAggregateFunction, or process function or its class. ``form``: what it
     receives and returns. ``accumulator``: the type of an aggregate function's; without one, it is an ARRAY of the arguments.
-    ``can``: what else the body can do: "retract" and "merge", or "partition"."""
+    ``can``: what else the body can do: "retract" and "merge", or "partition". ``stored``: of a function whose accumulator is any
+    value of Python, in BYTES: what has the value without classes of its own."""
 
     name: str
     version: str
@@ -45,6 +46,7 @@ class UserFunction:
     kind: Kind = "scalar"
     accumulator: SqlType | None = None
     can: frozenset[str] = frozenset()
+    stored: Callable[[Any], Any] | None = None
 
     @property
     def identity(self) -> str:

@@ -105,19 +105,32 @@ class OfColumns(Opened):
             raise self.failure(error, f"{rows} rows") from error
         return self._checked(self._taken(found, call.type.arrow_type), call.type, rows)
 
+    @property
+    def _called(self) -> str:
+        """The function in PyFlink's messages."""
+        return f"{self.function.form.capitalize()} UDF {self.function.name!r}"
+
     def _taken(self, found: Any, of: pa.DataType) -> pa.Array | pa.ChunkedArray:
         if self.function.form == "arrow":
             if not isinstance(found, pa.Array | pa.ChunkedArray):
                 raise self.problem(f"must return an Arrow array, not {shorten(found)}")
             return found
+        if isinstance(found, str) or not hasattr(found, "__len__"):
+            raise UserFunctionError(
+                f"operator {self.uid!r}: The result type of {self._called} must be pandas.Series or pandas.DataFrame, got "
+                f"{type(found)}"
+            )
         try:
-            return pa.array(found, of, from_pandas=True)
+            return column_taken(found, of)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise self.problem(f"has the result type {self.function.result}, but returned {shorten(found)}: {error}") from error
 
     def _checked(self, found: pa.Array | pa.ChunkedArray, of: SqlType, rows: int) -> pa.Array:
         if len(found) != rows:
-            raise self.problem(f"returned {len(found)} values for {rows} rows")
+            raise UserFunctionError(
+                f"operator {self.uid!r}: The result length '{len(found)}' of {self._called} is not equal to the input length "
+                f"'{rows}'"
+            )
         column = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
         try:
             column = pc.cast(column, of.arrow_type)
@@ -129,12 +142,27 @@ class OfColumns(Opened):
 
 
 def column_given(column: pa.Array, form: Form) -> Any:
-    """A column as a function gets it."""
+    """A column as a function gets it; for pandas, a ROW is a DataFrame of its fields."""
     if form == "arrow":
         return column
+    if pa.types.is_struct(column.type):
+        import pandas as pd
+
+        names = [field.name for field in column.type]
+        return pd.DataFrame({name: column_given(part, form) for name, part in zip(names, column.flatten(), strict=True)})
     if column.null_count and pa.types.is_integer(column.type):  # as floats, large ones would lose digits
         return column.to_pandas(types_mapper={column.type: _nullable(column.type)}.get)
     return column.to_pandas()
+
+
+def column_taken(found: Any, of: pa.DataType) -> pa.Array:
+    """A Series, or what has as many values, as a column; a DataFrame is a ROW with the columns as fields, by position."""
+    if not hasattr(found, "columns"):
+        return pa.array(found, of, from_pandas=True)
+    if not pa.types.is_struct(of) or len(found.columns) != of.num_fields:
+        raise ValueError(f"a DataFrame with {len(found.columns)} columns")
+    parts = [column_taken(found.iloc[:, at], field.type) for at, field in enumerate(of)]
+    return pa.StructArray.from_arrays(parts, fields=list(of))
 
 
 def _nullable(of: pa.DataType) -> Any:

@@ -113,7 +113,7 @@ class GroupOperator(KeyedOperator):
         self._multisets = {
             name: Multiset(backend, of, incomplete=retention.incomplete) for name, of in values_of(definition).items()
         }
-        self._ordered = any(each.kind in (*ordered.FUNCTIONS.values(), "user") for each in definition.accumulators)
+        self._ordered = any(each.kind in (*ordered.FUNCTIONS.values(), "kept", "user") for each in definition.accumulators)
 
     def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]

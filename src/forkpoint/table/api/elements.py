@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, TypeNotSupported, WrongType
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.types import SqlType
+from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.table.api.expression import Expression
 from forkpoint.table.api.nodes import Node, Sql, Value, children
 from forkpoint.table.data_types import DataType, DataTypes, RowField, fields_of
@@ -85,23 +85,40 @@ def _value(value: Any, of: DataType) -> Any:
     return value
 
 
+def check_types(rows: list[tuple[Any, ...]], fields: Schema) -> None:
+    """Raise WrongType if a value is not of its column's type."""
+    try:
+        row_type(fields).to_columns(rows)
+    except TypeNotSupported as error:
+        raise WrongType(f"from_elements(): {error}") from error
+
+
 def frame_rows(frame: Any, schema: RowSchema) -> tuple[list[Any], DataType]:
     """The rows of a pandas DataFrame, and their type. Raises ConfigError."""
-    columns = pa.Table.from_pandas(frame, preserve_index=False).columns
     given = [] if isinstance(schema, DataType) else list(schema or ())
     names = schema.names if isinstance(schema, DataType) else [each for each in given if isinstance(each, str)]
     types = schema.field_types() if isinstance(schema, DataType) else [each for each in given if isinstance(each, DataType)]
     names = names or list(map(str, frame.columns))
-    types = types or [_of_arrow(column.type, name) for column, name in zip(columns, names, strict=True)]
-    if not len(columns) == len(names) == len(types):
-        raise ConfigError(f"the frame has {len(columns)} columns, the schema {len(names)} names and {len(types)} types")
+    count = len(frame.columns)
+    if len(names) != count or len(types) not in (0, count):
+        raise ConfigError(f"the frame has {count} columns, the schema {len(names)} names and {len(types)} types")
+    if not types:
+        of_arrow = pa.Schema.from_pandas(frame, preserve_index=False).types
+        types = [_of_arrow(of, name) for of, name in zip(of_arrow, names, strict=True)]
     of = DataTypes.ROW([RowField(*each) for each in zip(names, types, strict=True)])
     fields = fields_of(of)
+    return row_type(fields).from_columns([_column(frame.iloc[:, at], field) for at, field in enumerate(fields)]), of
+
+
+def _column(series: Any, field: Field) -> pa.Array:
+    """A column of a frame. Raises ConfigError if it has values of another type."""
+    of = field.type.arrow_type
     try:
-        arrays = [column.combine_chunks().cast(each.type.arrow_type) for column, each in zip(columns, fields, strict=True)]
-    except pa.ArrowInvalid as error:
-        raise ConfigError(f"the frame does not fit the schema: {error}") from None
-    return row_type(fields).from_columns(arrays), of
+        whole = pa.types.is_decimal(of) and series.dtype.kind in "iu"  # which Arrow takes for bytes
+        found = pa.Array.from_pandas(series).cast(of) if whole else pa.Array.from_pandas(series, type=of)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(f"column {field.name!r} of the frame does not fit the schema: {error}") from None
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _of_arrow(of: pa.DataType, name: str) -> DataType:

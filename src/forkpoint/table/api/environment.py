@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from forkpoint.api.configuration import Configuration
@@ -15,12 +16,13 @@ from forkpoint.relational.plan import is_updating
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTableAs, Drop, Insert, Query
-from forkpoint.table.api.elements import RowSchema, frame_rows, rows_of
+from forkpoint.table.api.catalogs import Catalog, CatalogDescriptor
+from forkpoint.table.api.elements import RowSchema, check_types, frame_rows, rows_of
 from forkpoint.table.api.expression import Expression
 from forkpoint.table.api.pipelines import StatementSet, started
 from forkpoint.table.api.results import Change, TableResult
 from forkpoint.table.api.settings import EnvironmentSettings, TableConfig
-from forkpoint.table.api.table import Table, with_fields
+from forkpoint.table.api.table import Table, with_fields, written_as
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
@@ -114,9 +116,11 @@ class TableEnvironment:
 
     def from_elements(self, elements: Iterable[Any], schema: RowSchema = None, verify_schema: bool = True) -> Table:
         """A table of given rows. ``schema``: ``DataTypes.ROW`` with the columns, or their names; by default, names and types are
-        those of the elements."""
+        those of the elements. ``verify_schema``: whether values of other types raise WrongType, not just an error of the job."""
         rows, of = rows_of(elements, schema)
         fields = fields_of(of)
+        if verify_schema:
+            check_types(rows, fields)
 
         def table(name: str) -> StreamTable:
             return StreamTable(fields, self._session.env.from_collection(rows, row_type(fields)).uid(name).edges)
@@ -125,7 +129,7 @@ class TableEnvironment:
 
     def from_pandas(self, pdf: Any, schema: RowSchema = None, splits_num: int = 1) -> Table:
         """A table of the rows of a pandas DataFrame. ``schema``: as of ``from_elements``."""
-        return self.from_elements(*frame_rows(pdf, schema))
+        return self.from_elements(*frame_rows(pdf, schema), verify_schema=False)
 
     def from_descriptor(self, descriptor: TableDescriptor) -> Table:
         """A table that has no name in SQL."""
@@ -216,6 +220,14 @@ class TableEnvironment:
         """Look up names in this database. SqlError if there is none."""
         self.execute_sql(f"USE `{database_name}`")
 
+    def create_catalog(self, catalog_name: str, catalog_descriptor: CatalogDescriptor) -> None:
+        """Create a catalogue. SqlError if there is one of the name."""
+        self.execute_sql(replace(catalog_descriptor, _name=catalog_name).ddl)
+
+    def get_catalog(self, catalog_name: str) -> Catalog:
+        """A catalogue. Raises ConfigError if there is none."""
+        return Catalog(self._session, catalog_name)
+
     def drop_temporary_table(self, table_path: str) -> bool:
         """Forget a table; returns whether there was one."""
         return self._session.catalog.drop("TABLE", self._session.catalog.path(table_path))
@@ -279,11 +291,17 @@ class StreamTableEnvironment(TableEnvironment):
         return self._session.stream(table._plan, "stream")
 
     def to_changelog_stream(
-        self, table: Table, target_schema: Schema | None = None, changelog_mode: Any = None
+        self, table: Table, target_schema: Schema | None = None, changelog_mode: ChangelogMode | None = None
     ) -> DataStream[Any]:
-        """The changes of a table as Rows with a kind: INSERT or DELETE."""
-        if target_schema is not None or changelog_mode is not None:
-            raise ConfigError("to_changelog_stream() takes the table only; select the columns from it first")
+        """The changes of a table as Rows with a kind: INSERT or DELETE.
+
+        ``target_schema``: other names and types of the columns, by position. A column of metadata, the event time, is the
+        elements' timestamp and no field. ``changelog_mode``: ``all()``, or ``insert_only()`` for a table that only gains rows.
+        """
+        all_changes = changelog_mode in (None, ChangelogMode.all())
+        if not all_changes and (changelog_mode == ChangelogMode.upsert() or is_updating(table._plan)):
+            raise ConfigError("to_changelog_stream(): the table's changes are added and removed rows: ChangelogMode.all()")
+        table = table if target_schema is None else written_as(table, target_schema)
         changes = self._session.stream(table._plan, "stream")
         return changes.map(Change(changes, table._plan.schema))
 

@@ -9,6 +9,7 @@ from typing import Any
 from forkpoint.errors import ConfigError
 from forkpoint.table.api.nodes import (
     Aggregate,
+    FieldAt,
     Fields,
     Interval,
     Name,
@@ -351,9 +352,9 @@ class Expression:
         return Expression(Sql((self._node, "[", node_of(index), "]")))
 
     def get(self, name_or_index: str | int) -> Expression:
-        """A field of a ROW."""
+        """A field of a ROW, by its name, or of a column also by its place from 0."""
         if isinstance(name_or_index, int):
-            raise ConfigError(f"get({name_or_index}): a field of a ROW is found by its name: get('f{name_or_index}')")
+            return Expression(FieldAt(self._node, name_or_index))
         return Expression(Sql((self._node, f".{quoted(name_or_index)}")))
 
     # -- JSON

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from forkpoint.errors import ConfigError
 from forkpoint.sql.errors import did_you_mean
-from forkpoint.table.data_types import DataType
+from forkpoint.table.data_types import DataType, RowField
 from forkpoint.types import Row
 
 
@@ -31,9 +31,19 @@ class Value:
 
 @dataclass(frozen=True)
 class Sql:
-    """SQL with expressions in between."""
+    """SQL with expressions in between. ``function``: the name in Flink of an operator, whose place a function of the program with
+    that name takes."""
 
     parts: tuple[str | Node, ...]
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class FieldAt:
+    """A field of a ROW by its place from 0."""
+
+    of: Node
+    at: int
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,7 @@ Node = (
     Name
     | Value
     | Sql
+    | FieldAt
     | Aggregate
     | WindowProperty
     | OverWindow
@@ -149,7 +160,24 @@ def called(function: str, *arguments: Node) -> Sql:
 
 
 def infix(one: Node, operator: str, other: Node) -> Sql:
-    return Sql(("(", one, f" {operator} ", other, ")"))
+    return Sql(("(", one, f" {operator} ", other, ")"), _OPERATORS.get(operator, ""))
+
+
+_OPERATORS = {
+    "+": "plus",
+    "-": "minus",
+    "*": "times",
+    "/": "divide",
+    "%": "mod",
+    "AND": "and",
+    "OR": "or",
+    "=": "equals",
+    "<>": "notEquals",
+    "<": "lessThan",
+    "<=": "lessThanOrEqual",
+    ">": "greaterThan",
+    ">=": "greaterThanOrEqual",
+}
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -158,7 +186,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(part for part in parts if not isinstance(part, str))
         case Aggregate(_, arguments) | FunctionCall(_, arguments):
             return arguments
-        case WindowProperty(of) | OverWindow(of) | Named(of) | Fields(of):
+        case WindowProperty(of) | OverWindow(of) | Named(of) | Fields(of) | FieldAt(of):
             return (of,)
     return ()
 
@@ -174,12 +202,15 @@ def _no_name(function: Any, columns: tuple[str, ...]) -> str:
 class Writer:
     """Writes expressions as SQL. ``windows``: the calls of windows in GROUP BY by alias, with the text of their arguments.
     ``overs``: what follows OVER. ``named``: expressions of GROUP BY that have a name. ``name_of``: the name of a
-    function that the program gives itself. ``tables``: the program's tables in the text, by their names there."""
+    function that the program gives itself. ``system``: the names of the program's functions that precede SQL's own. ``types``: of
+    the table's columns. ``tables``: the program's tables in the text, by their names there."""
 
     windows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     overs: Mapping[str, str] = field(default_factory=dict)
     named: Mapping[str, Node] = field(default_factory=dict)
     name_of: Callable[[Any, tuple[str, ...]], str] = _no_name
+    system: Container[str] = ()
+    types: Mapping[str, DataType] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
 
     def text(self, node: Node) -> str:
@@ -195,8 +226,12 @@ class Writer:
                 return quoted(name)
             case Value(value, type):
                 return literal(value) if type is None else f"CAST({literal(value)} AS {type.label})"
+            case Sql(function=function) if function.lower() in self.system:
+                return f"{quoted(function)}({', '.join(map(self.text, children(node)))})"
             case Sql(parts):
                 return "".join(part if isinstance(part, str) else self.text(part) for part in parts)
+            case FieldAt(of, at):
+                return f"{self.text(of)}.{quoted(self._fields(of, at)[at].name)}"
             case Aggregate(function, arguments, distinct):
                 return f"{function}({'DISTINCT ' * distinct}{', '.join(map(self.text, arguments))})"
             case WindowProperty(Name(name), what):
@@ -224,6 +259,19 @@ class Writer:
                 raise ConfigError("a number of rows is for preceding() and following() of an over window")
             case WindowProperty():
                 raise ConfigError("start, end and rowtime are of windows: col('w').start")
+
+    def _fields(self, of: Node, at: int) -> Sequence[RowField]:
+        """The fields of a column, or of a field, that is a ROW."""
+        match of:
+            case Name(name) if name in self.types:
+                found: DataType | None = self.types[name]
+            case FieldAt(outer, place):
+                found = self._fields(outer, place)[place].data_type
+            case _:
+                found = None
+        if found is None or found.name != "ROW" or not 0 <= at < len(found.parts):
+            raise ConfigError(f"get({at}) is of a column that is a ROW with more than {at} fields; else give a field's name")
+        return found.parts
 
 
 def quoted(name: str) -> str:

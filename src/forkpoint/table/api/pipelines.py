@@ -10,6 +10,7 @@ from forkpoint.relational.types import BIGINT, Field
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Insert
+from forkpoint.table.api.catalogs import ObjectIdentifier
 from forkpoint.table.api.results import TableResult
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.explanation import insertion
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from forkpoint.table.api.table import Table
 
 
-_DEFAULT = ("default_catalog", "default_database")
-
-
 class TablePipeline:
     """A table that is written into another one."""
 
@@ -29,13 +27,19 @@ class TablePipeline:
         if overwrite:
             raise ConfigError("overwrite=True is not supported yet")
         if isinstance(target, TableDescriptor):
-            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(target.ddl(name)))
+            descriptor = target.with_columns(plan.schema)
+            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(descriptor.ddl(name)))
         else:
             table_path = target
         self._session, self._given = session, {"table": plan}
         (statement,) = parse(Text(f"INSERT INTO {table_path} SELECT * FROM `table`", "Table API"))
         assert isinstance(statement, Insert)
         self._statement = statement
+        self._is_named = isinstance(target, str)
+
+    def get_sink_identifier(self) -> ObjectIdentifier | None:
+        """The table that is written; None if it has no name."""
+        return ObjectIdentifier.of_path(self._session.catalog.path(self._statement.table)) if self._is_named else None
 
     def execute(self) -> TableResult:
         """Start a job that writes the rows."""
@@ -87,8 +91,13 @@ class StatementSet:
 
 
 def started(session: Session) -> TableResult:
-    """Start the job of the session's INSERTs."""
-    targets = tuple(Field(".".join((*_DEFAULT[: 2 - path.count(".")], path)), BIGINT) for path in session.inserted)
-    client = session.env.execute_async(session.name)
+    """Start the job of the session's INSERTs, which has their first table's name unless the program names it."""
+    targets = tuple(Field(ObjectIdentifier.of_path(path).as_summary_string(), BIGINT) for path in session.inserted)
+    name = (
+        session.name
+        or session.env.options.accepted.get("pipeline.name")
+        or f"insert-into-{session.inserted[0].rpartition('.')[2]}"
+    )
+    client = session.env.execute_async(str(name))
     session.forget_job()
     return TableResult(targets, client=client)

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from forkpoint.api.results import CloseableIterator, JobClient
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.changes import WEIGHT
-from forkpoint.relational.types import STRING, Field, Schema, digits_of
+from forkpoint.relational.types import STRING, Field, Schema, SqlType, digits_of
 from forkpoint.table.answers import Answer, cell, tableau
 from forkpoint.table.api.ordering import Ordering
-from forkpoint.table.api.resolved_schema import ResolvedSchema
+from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
 from forkpoint.types import Row, RowKind
 
 
@@ -55,10 +57,16 @@ class TableResult:
 
     def get_resolved_schema(self) -> ResolvedSchema:
         """The columns of the result; of a job, the tables that it writes."""
-        of_answer = self._answer or (None if self._stream or self._client else _OK)
-        return ResolvedSchema.of(self._schema if of_answer is None else tuple(Field(name, STRING) for name in of_answer.columns))
+        return ResolvedSchema.of(self._columns)
 
-    get_table_schema = get_resolved_schema
+    def get_table_schema(self) -> TableSchema:
+        """``get_resolved_schema`` by the names that Flink has replaced."""
+        return TableSchema.of(self._columns)
+
+    @property
+    def _columns(self) -> Schema:
+        of_answer = self._answer or (None if self._stream or self._client else _OK)
+        return self._schema if of_answer is None else tuple(Field(name, STRING) for name in of_answer.columns)
 
     def get_result_kind(self) -> ResultKind:
         """Whether the statement has a result other than OK."""
@@ -104,11 +112,14 @@ class Change:
     def __init__(self, stream: DataStream[Any], schema: Schema, *, named: bool = True) -> None:
         of = stream.get_type()
         self._weighted = of is not None and WEIGHT in of.column_names
+        self._fields = schema
         self._names = tuple(field.name for field in schema) if named else None
 
     def __call__(self, element: Any) -> Row:
         values = list(element)
         weight = values.pop() if self._weighted else 1
+        if self._names is None:
+            values = [_as_in_pyflink(value, field.type) for value, field in zip(values, self._fields, strict=True)]
         return Row.of(self._names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)
 
 
@@ -122,6 +133,21 @@ def check_ends(ordering: Ordering | None, ends: bool) -> None:
     """Raise ConfigError for an order of changes that never end."""
     if ordering is not None and not ends:
         raise ConfigError("ORDER BY needs LIMIT, or input that ends: the changes of a result have no order")
+
+
+def _as_in_pyflink(value: Any, of: SqlType) -> Any:
+    """A value as PyFlink has it: Rows without names, and a FLOAT with the digits that it has."""
+    if value is None or not (of.is_nested or of.name == "FLOAT"):
+        return value
+    parts = [each.type for each in of.fields]
+    match of.name:
+        case "FLOAT":
+            return float(str(np.float32(value)))
+        case "ARRAY":
+            return [_as_in_pyflink(each, parts[0]) for each in value]
+        case "MAP":
+            return {_as_in_pyflink(key, parts[0]): _as_in_pyflink(each, parts[1]) for key, each in value.items()}
+    return Row(*map(_as_in_pyflink, value, parts))
 
 
 def remaining(changes: Iterable[Row]) -> list[tuple[Any, ...]]:

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from forkpoint.api.configuration import Configuration, parse_duration_ms
-from forkpoint.errors import ConfigError
 from forkpoint.functions.state.ttl import Duration, to_ms
 
 if TYPE_CHECKING:
     from forkpoint.table.session import Session
+
+TIME_ZONE, DIALECT = "table.local-time-zone", "table.sql-dialect"
+_CODE_LENGTH = "table.generated-code.max-length"
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,17 @@ class EnvironmentSettings:
         def __init__(self) -> None:
             self._settings = EnvironmentSettings()
 
-        def in_streaming_mode(self) -> EnvironmentSettings.Builder:
+        def in_streaming_mode(self) -> Self:
             """Input that may not end."""
             self._settings = replace(self._settings, _streaming=True)
             return self
 
-        def in_batch_mode(self) -> EnvironmentSettings.Builder:
+        def in_batch_mode(self) -> Self:
             """Input that ends."""
             self._settings = replace(self._settings, _streaming=False)
             return self
 
-        def with_configuration(self, config: Configuration) -> EnvironmentSettings.Builder:
+        def with_configuration(self, config: Configuration) -> Self:
             """Options of the job."""
             mode = str(config.values.get("execution.runtime-mode", "")).upper()
             streaming = mode == "STREAMING" if mode else self._settings._streaming
@@ -86,7 +88,7 @@ class SqlDialect(Enum):
 
 
 class TableConfig:
-    """The options of a table environment's jobs, by Flink's keys."""
+    """The options of a table environment's jobs, by Flink's keys. They are checked as the environment gets them."""
 
     def __init__(self, session: Session | None = None) -> None:
         self._session = session
@@ -118,12 +120,12 @@ class TableConfig:
             self.set(key, value)
 
     def get_local_timezone(self) -> str:
-        """UTC, in which times with a time zone are read and printed."""
-        return "UTC"
+        """The time zone in which an environment, if it has this configuration, reads and prints times: UTC."""
+        return self._values.get(TIME_ZONE, "UTC")
 
     def set_local_timezone(self, timezone_id: str) -> None:
-        """Accepts UTC only. Raises ConfigError."""
-        self.set("table.local-time-zone", timezone_id)
+        """Environments accept UTC only. Raises ConfigError."""
+        self.set(TIME_ZONE, timezone_id)
 
     def set_idle_state_retention(self, duration: timedelta) -> TableConfig:
         """Set how long the state of queries is kept after its last change; 0: without limit."""
@@ -134,10 +136,17 @@ class TableConfig:
         return Duration.of_millis(parse_duration_ms(STATE_TTL, self.get(STATE_TTL, "0 ms")))
 
     def get_sql_dialect(self) -> SqlDialect:
-        """DEFAULT."""
-        return SqlDialect.DEFAULT
+        """The dialect of SQL: DEFAULT."""
+        return SqlDialect[self._values.get(DIALECT, "default").upper()]
 
     def set_sql_dialect(self, sql_dialect: SqlDialect) -> None:
-        """Accepts DEFAULT only. Raises ConfigError."""
-        if sql_dialect is not SqlDialect.DEFAULT:
-            raise ConfigError(f"SQL has Flink's dialect here, not {sql_dialect.name}")
+        """Environments accept DEFAULT only. Raises ConfigError."""
+        self.set(DIALECT, sql_dialect.name.lower())
+
+    def get_max_generated_code_length(self) -> int:
+        """A limit of Flink's, which has no effect."""
+        return int(self._values.get(_CODE_LENGTH, 4000))
+
+    def set_max_generated_code_length(self, max_generated_code_length: int) -> None:
+        """Set a limit of Flink's, which has no effect: no code is generated."""
+        self.set(_CODE_LENGTH, str(max_generated_code_length))

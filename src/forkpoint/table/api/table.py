@@ -17,7 +17,7 @@ from forkpoint.table.api.nodes import FunctionCall, Name, Named, Node, Sql, Valu
 from forkpoint.table.api.ordering import ordering_of
 from forkpoint.table.api.pipelines import TablePipeline
 from forkpoint.table.api.query_results import QueryResult
-from forkpoint.table.api.resolved_schema import ResolvedSchema
+from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
 from forkpoint.table.api.results import TableResult, check_ends, is_bounded, remaining
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.api.window import GroupWindow, OverWindow
@@ -25,6 +25,7 @@ from forkpoint.table.catalog import ProgramView
 from forkpoint.table.data_types import DataType, data_type_of
 from forkpoint.table.explanation import explained
 from forkpoint.table.functions import PythonFunction
+from forkpoint.table.schema import Computed, Physical, Schema
 from forkpoint.table.session import Session
 from forkpoint.types import Row
 
@@ -72,7 +73,8 @@ class Table:
         return Table(self._session, self._session.plan(Query(Text(text, SOURCE), 0, len(text)), given))
 
     def _writer(self, **known: Any) -> Writer:
-        return Writer(name_of=self._session.catalog.functions.name_of, **known)
+        functions = self._session.catalog.functions
+        return Writer(name_of=functions.name_of, system=functions.system, types=self._types, **known)
 
     # -- columns
 
@@ -340,7 +342,9 @@ class Table:
         """The columns and their types."""
         return ResolvedSchema.of(self._rows.schema)
 
-    get_schema = get_resolved_schema
+    def get_schema(self) -> TableSchema:
+        """``get_resolved_schema`` by the names that Flink has replaced."""
+        return TableSchema.of(self._rows.schema)
 
 
 def with_fields(table: Table, fields: Sequence[Expression | str]) -> Table:
@@ -354,6 +358,16 @@ def with_fields(table: Table, fields: Sequence[Expression | str]) -> Table:
         raise ConfigError("event time is declared in a Schema: .column_by_expression('ts', …).watermark('ts', …)")
     by_name = not all(names) or any(name in table._types for name in names)
     return table.select(*map(Expression, nodes)) if by_name else table.alias(*names)
+
+
+def written_as(table: Table, schema: Schema) -> Table:
+    """The columns of a table under the names and types of a schema, by position, without those that become metadata."""
+    written = [column for column in schema._columns if not isinstance(column, Computed)]
+    if len(written) != len(table._types):
+        raise ConfigError(f"the schema has {len(written)} columns that are written, the table {len(table._types)}")
+    pairs = [(name, column) for name, column in zip(table._types, written, strict=True) if isinstance(column, Physical)]
+    casts = ", ".join(f"CAST({quoted(old)} AS {of.type}) AS {quoted(of.name)}" for old, of in pairs)
+    return table._bound(f"SELECT {casts} FROM `table`", table=table)
 
 
 class GroupedTable:

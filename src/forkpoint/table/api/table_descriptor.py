@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forkpoint.errors import ConfigError
+from forkpoint.relational.types import Schema as Columns
 from forkpoint.sql.errors import public_value
 from forkpoint.table.api.nodes import literal, quoted
+from forkpoint.table.data_types import data_type_of
 from forkpoint.table.schema import Schema
 
 
@@ -89,6 +91,13 @@ class TableDescriptor:
     def __str__(self) -> str:
         shown = {key: public_value(key, value) for key, value in sorted(self._options.items())}
         return f"{'' if self._schema is None else self._schema}\n{self._clauses(shown)}"
+
+    def with_columns(self, fields: Columns) -> TableDescriptor:
+        """The table, which has the columns of what is written into it unless it declares its own."""
+        if self._schema is not None:
+            return self
+        schema = Schema.new_builder().from_fields([f.name for f in fields], [data_type_of(f.type) for f in fields]).build()
+        return replace(self, _schema=schema)
 
     def ddl(self, path: str, *, if_not_exists: bool = False) -> str:
         """The statement that creates the table."""

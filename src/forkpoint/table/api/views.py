@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forkpoint.table.data_types import DataType
+from forkpoint.types import Row
 
 
 class ListView(list[Any]):
@@ -64,3 +65,19 @@ def with_views(accumulator: Any, views: Views) -> Any:
         if not isinstance(accumulator[at], view):
             accumulator[at] = view(accumulator[at] or ())
     return accumulator
+
+
+def views_in(accumulator: Any) -> Views:
+    """The views that an accumulator has."""
+    parts = accumulator if isinstance(accumulator, tuple | list | Row) else ()
+    return {at: type(each) for at, each in enumerate(parts) if isinstance(each, ListView | MapView)}
+
+
+def without_views(accumulator: Any, views: Views) -> Any:
+    """An accumulator with lists and dicts instead of views."""
+    if not views:
+        return accumulator
+    parts = [
+        (list(each) if isinstance(each, list) else dict(each)) if at in views else each for at, each in enumerate(accumulator)
+    ]
+    return type(accumulator)(*parts) if isinstance(accumulator, Row) else type(accumulator)(parts)

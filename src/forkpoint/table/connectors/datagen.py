@@ -106,7 +106,7 @@ def _texts(words: Words, length: int) -> pa.Array:
 
 
 def datagen_source(options: TableOptions) -> Source[Any]:
-    options.refuse({"scan.parallelism": "SET 'parallelism.default' sets the job's"})
+    options.unneeded({"scan.parallelism": "SET 'parallelism.default' sets the job's"})
     rate = options.number("rows-per-second", _ROWS_PER_SECOND) or 1
     columns = [_generated(options, field) for field in options.table.schema]
     ends = [end for _, end in columns if end is not None]

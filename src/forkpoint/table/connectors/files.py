@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
@@ -25,21 +25,31 @@ from forkpoint.contract.source import (
 )
 from forkpoint.errors import RecordParseError
 from forkpoint.relational.changes import row_type
+from forkpoint.storage.places import plain_place
 from forkpoint.table.connectors import changelogs
 from forkpoint.table.connectors.formats import deserialization
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 
+_FILES = "an epoch's files are final, and published with it; 'execution.checkpointing.interval' says how often"
+_UNNEEDED = {
+    **dict.fromkeys(
+        ("sink.rolling-policy.file-size", "sink.rolling-policy.rollover-interval", "sink.rolling-policy.check-interval"), _FILES
+    ),
+    "sink.parallelism": "SET 'parallelism.default' sets the job's",
+}
+
 
 def file_source(options: TableOptions) -> Source[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
+    options.ignore(*_UNNEEDED)
+    path, type = plain_place(options.required("path")), row_type(options.table.schema)
     interval = options.get("source.monitor-interval")
     if interval is not None:
         parse_duration_ms("source.monitor-interval", interval)
     bounded = interval is None
     match _file_format(options, *changelogs.FORMATS):
         case "csv":
-            return FileSource.csv(path, type, bounded=bounded)
+            return FileSource.csv(path, type, bounded=bounded, **_csv_form(options))
         case "parquet":
             return FileSource.parquet(path, type, bounded=bounded)
         case "json":
@@ -49,14 +59,25 @@ def file_source(options: TableOptions) -> Source[Any]:
 
 
 def file_sink(options: TableOptions) -> Sink[Any]:
-    path, type = options.required("path"), row_type(options.table.schema)
+    options.unneeded(_UNNEEDED)
+    path, type = plain_place(options.required("path")), row_type(options.table.schema)
     bucket, prefix = options.table.partitions or None, f"part{options.nth}"
     match _file_format(options):
         case "csv":
-            return FileSink.csv(path, type, bucket=bucket, prefix=prefix)
+            return FileSink.csv(path, type, bucket=bucket, prefix=prefix, **_csv_form(options))
         case "parquet":
             return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
     return FileSink.json(path, type, bucket=bucket, prefix=prefix)
+
+
+class _CsvForm(TypedDict):
+    delimiter: str
+    header: bool
+
+
+def _csv_form(options: TableOptions) -> _CsvForm:
+    """As Flink's files: without a line of names."""
+    return {"delimiter": options.get("csv.field-delimiter", ",") or ",", "header": options.flag("csv.header")}
 
 
 def _file_format(options: TableOptions, *more: str) -> str:

@@ -38,6 +38,7 @@ def deserialization(options: TableOptions, schema: Schema, option: str = "format
         of = avro_schema(options, name, schema, described=registry)
         avro = AvroRowDeserializationSchema(avro_schema_string=of, type_info=type)
         return ConfluentRegistryDeserializationSchema(avro, _registry(options)) if registry else avro
+    options.choice("json.timestamp-format.standard", ("SQL", "ISO-8601"), "SQL")  # both are read
     missing, errors = options.flag("json.fail-on-missing-field"), options.flag("json.ignore-parse-errors")
     return JsonRowDeserializationSchema(type, missing, errors)
 

@@ -8,12 +8,14 @@ from forkpoint.connectors.database.sink import DatabaseSink
 from forkpoint.table.connectors.options import TableOptions
 
 _EPOCHS = "an epoch is written in one transaction, once"
-_REFUSED = {
+UNNEEDED = {
     "driver": "the URL says which database it is",
     "sink.buffer-flush.max-rows": _EPOCHS,
     "sink.buffer-flush.interval": "'execution.checkpointing.interval' says how often rows are written",
     "sink.max-retries": "a commit is repeated until the database is available",
     "sink.parallelism": "one task commits an epoch",
+    "connection.max-retry-timeout": "a connection is made again until the database is available",
+    "scan.auto-commit": "rows are read in one transaction for each query",
 }
 
 SCAN_OPTIONS = (
@@ -27,7 +29,7 @@ LOOKUP_OPTIONS = (
 
 
 def jdbc_sink(options: TableOptions) -> DatabaseSink[Any]:
-    options.refuse(_REFUSED)
+    options.unneeded(UNNEEDED)
     options.ignore(*LOOKUP_OPTIONS, *SCAN_OPTIONS)
     table = options.table
     schema, _, name = options.required("table-name").rpartition(".")

@@ -17,7 +17,7 @@ from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerato
 from forkpoint.errors import RecordParseError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.types import INTEGERS
-from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, jdbc_url
+from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, UNNEEDED, jdbc_url
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 
@@ -25,7 +25,7 @@ _FETCHED = 10_000
 
 
 def jdbc_source(options: TableOptions) -> Source[Any]:
-    options.refuse({"scan.auto-commit": "rows are read in one transaction for each query", "driver": "the URL says it"})
+    options.unneeded(UNNEEDED)
     options.ignore(*LOOKUP_OPTIONS)
     given = {name: options.get(name) for name in SCAN_OPTIONS[:-1]}
     column, parts = given["scan.partition.column"], [(0, 0)]

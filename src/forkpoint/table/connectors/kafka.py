@@ -26,7 +26,7 @@ from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, MetadataColumn
 from forkpoint.table.connectors.batches import Columns
-from forkpoint.table.connectors.formats import deserialization, serialization
+from forkpoint.table.connectors.formats import deserialization, has_changes, serialization
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.kinds.records import RecordType
@@ -40,8 +40,13 @@ _METADATA = {
     "timestamp": ("TIMESTAMP_LTZ", "TIMESTAMP"),
     "headers": ("MAP<STRING, BYTES>",),
 }
-_OF_SOURCES = ("scan.startup.mode", "scan.startup.timestamp-millis", "scan.bounded.mode")
-_OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix")
+_PARALLELISM = "SET 'parallelism.default' sets the job's"
+_UNNEEDED_BY_SOURCES = {
+    "scan.parallelism": _PARALLELISM,
+    "scan.topic-partition-discovery.interval": "new partitions are read as the broker tells of them",
+}
+_OF_SOURCES = ("scan.startup.mode", "scan.startup.timestamp-millis", "scan.bounded.mode", *_UNNEEDED_BY_SOURCES)
+_OF_SINKS = ("sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism")
 
 
 def kafka_source(options: TableOptions) -> KafkaSource[Any]:
@@ -68,13 +73,17 @@ def _source(
         builder.set_bounded(KafkaOffsetsInitializer.latest())
     builder.set_deserializer(_with_metadata(options, rows(options)))
     options.ignore(*_OF_SINKS)
+    options.unneeded(_UNNEEDED_BY_SOURCES)
     return builder.build()
 
 
 def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
-    options.ignore("key.format", "key.fields")
-    options.choice("value.fields-include", ("ALL",), "ALL")
-    return KafkaRecordDeserializationSchema.value_only(deserialization(options, options.table.schema))
+    schema, key = options.table.schema, _key_fields(options)
+    if options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL" or not key:
+        options.ignore("key.format")
+        return KafkaRecordDeserializationSchema.value_only(deserialization(options, schema))
+    values = deserialization(options, tuple(field for field in schema if field not in key))
+    return KeyedRows(deserialization(options, key, "key.format"), values, row_type(schema))
 
 
 def _upserts(options: TableOptions) -> UpsertRows:
@@ -119,24 +128,34 @@ def _start(options: TableOptions) -> KafkaOffsetsInitializer:
 
 
 def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
-    schema = serialization(options, options.table.schema)
+    key, schema = _key_fields(options), options.table.schema
+    if options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL" or not key:
+        values = serialization(options, schema)
+    elif has_changes(options):
+        raise options.error("value.fields-include", "messages of changes have all columns")
+    else:
+        values = _columns_schema(options, tuple(field for field in schema if field not in key), "format")
     serializer = KafkaRecordSerializationSchema.builder().set_topic(options.required("topic"))
-    serializer.set_value_serialization_schema(schema)
-    options.choice("value.fields-include", ("ALL",), "ALL")
+    serializer.set_value_serialization_schema(values)
     if options.get("key.format") is not None:
-        serializer.set_key_serialization_schema(_key_schema(options))
+        if not key:
+            options.required("key.fields")
+        serializer.set_key_serialization_schema(_columns_schema(options, key, "key.format"))
     return _sink(options, serializer.build())
 
 
-def _key_schema(options: TableOptions) -> SerializationSchema[Any]:
-    """The key of records, of the columns ``key.fields``: records with one key are in one partition, in order."""
-    fields = {field.name: field for field in options.table.schema}
-    names = tuple(name.strip() for name in options.required("key.fields").split(";"))
+def _key_fields(options: TableOptions) -> Schema:
+    """The columns ``key.fields``: records with one key are in one partition, in order."""
+    fields, given = {field.name: field for field in options.table.schema}, options.get("key.fields")
+    names = [] if given is None else [name.strip() for name in given.split(";")]
     for name in names:
         if name not in fields:
             raise options.error("key.fields", f"there is no column {name!r}; {did_you_mean(name, fields)}")
-    key = tuple(fields[name] for name in names)
-    return ColumnsSchema(row_type(key), serialization(options, key, "key.format"))
+    return tuple(fields[name] for name in names)
+
+
+def _columns_schema(options: TableOptions, fields: Schema, option: str) -> ColumnsSchema:
+    return ColumnsSchema(row_type(fields), serialization(options, fields, option))
 
 
 @dataclass(frozen=True)
@@ -168,6 +187,7 @@ def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]
     guarantee = options.choice("sink.delivery-guarantee", guarantees, DeliveryGuarantee.EXACTLY_ONCE.value)
     builder.set_delivery_guarantee(DeliveryGuarantee(guarantee))
     options.ignore(*_OF_SOURCES)
+    options.unneeded({"sink.parallelism": _PARALLELISM})
     prefix = options.get("sink.transactional-id-prefix")
     return (builder if prefix is None else builder.set_transactional_id_prefix(prefix)).build()
 
@@ -201,6 +221,38 @@ def _columns(found: Deserialized[Any], type: TypeInformation[Any]) -> Sequence[p
 
 def _batch(columns: Sequence[pa.Array], type: TypeInformation[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), schema=type.arrow_schema)
+
+
+@dataclass(frozen=True)
+class KeyedRows(KafkaRecordDeserializationSchema[Row]):
+    """Rows of which some columns are in the records' keys; NULL in records without a key."""
+
+    keys: DeserializationSchema[Any]
+    values: DeserializationSchema[Any]
+    row: RecordType
+
+    def get_produced_type(self) -> RecordType:
+        return self.row
+
+    def deserialize(self, record: KafkaRecord) -> Row:
+        raise AssertionError("records are deserialized as columns")
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
+        of_keys, of_values = (schema.get_produced_type() for schema in (self.keys, self.values))
+        assert isinstance(of_keys, RecordType)
+        assert isinstance(of_values, RecordType)
+        read = np.flatnonzero(records.keys.is_valid().to_numpy(zero_copy_only=False))
+        keys, values = (
+            self.keys.deserialize_batch(records.keys.take(pa.array(read))),
+            self.values.deserialize_batch(records.values),
+        )
+        bad = {each.index: each.problem for each in values.bad} | {int(read[each.index]): each.problem for each in keys.bad}
+        with_key, with_value = read[keys.places(len(read))], values.places(len(records))
+        places = with_value[~np.isin(with_value, list(bad))]
+        columns = _at(places, with_key, _columns(keys, of_keys), of_keys)
+        columns |= _at(places, with_value, _columns(values, of_values), of_values)
+        elements = _batch([columns[name] for name in self.row.names], self.row)
+        return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
 
 
 @dataclass(frozen=True)

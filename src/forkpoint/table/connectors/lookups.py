@@ -9,7 +9,7 @@ from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
-from forkpoint.table.connectors.jdbc import jdbc_url
+from forkpoint.table.connectors.jdbc import UNNEEDED, jdbc_url
 from forkpoint.table.connectors.options import TableOptions
 
 _FOR_EVER_MS = 2**53
@@ -37,7 +37,7 @@ def jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
         many=True,
     )
     retries = options.number("lookup.max-retries", 3) or 0
-    options.ignore("sink.buffer-flush.max-rows", "sink.buffer-flush.interval", "sink.max-retries", "sink.parallelism")
+    options.unneeded(UNNEEDED)
     return LookupTable(function, table.schema, ttl_ms if caches else None, caches and misses, retries)
 
 

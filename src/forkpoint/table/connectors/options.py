@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 
 from forkpoint.relational.changes import row_type
@@ -81,6 +82,12 @@ class TableOptions:
         for name, reason in reasons.items():
             if name in self._options:
                 raise self.error(name, f"option {name!r} has no effect here: {reason}; leave it out")
+
+    def unneeded(self, reasons: Mapping[str, str]) -> None:
+        """Warn of options that Flink has, and that only say how it works, with the reason why they have no effect."""
+        for name, reason in reasons.items():
+            if self.get(name) is not None:
+                warnings.warn(f"table {self.table.name!r}: option {name!r} has no effect here: {reason}", stacklevel=2)
 
     def check_metadata(self, types: Mapping[str, Sequence[str]]) -> None:
         """Raise SqlError for a metadata column that the connector does not have. ``types``: of each that it has."""
