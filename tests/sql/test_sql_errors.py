@@ -298,7 +298,6 @@ MISTAKES = [
     ),
     ("SELECT RAND(k) FROM orders", "       ^", "RAND takes integers: a seed, and a bound"),
     ("SELECT CURRENT_TIMESTAMP(3) FROM orders", "       ^", "CURRENT_TIMESTAMP takes no arguments"),
-    ("CREATE TABLE t (k INT, n AS NOW()) WITH ('connector' = 'print')", " " * 28 + "^", "NOW has another value each time, so"),
     (
         "SELECT * FROM TABLE(SESSION(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
         " " * 52 + "^",
