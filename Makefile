@@ -147,6 +147,7 @@ bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink
 	$(RUN) python benchmarks/kafka/latency.py --interval-ms 10
 
 bench-sql: setup ## SQL queries against Flink's Java, in turn
+	$(RUN) python benchmarks/sql/planning.py
 	$(RUN) python benchmarks/sql/against_flink.py
 
 flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and on Flink, and record the results

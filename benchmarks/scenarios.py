@@ -252,6 +252,7 @@ COMPARISONS = (
     Comparison("SQL count and sum, 2.5M-row epochs, vs Spark's JVM aggregation", "rows/s", "sql_2500k", "jvm_aggregate_2500k"),
     Comparison("SQL inner join of two streams by 1M keys, 500k-row epochs", "rows/s", "join_500k", None),
     Comparison("an epoch of 1k rows of SQL, vs Spark's JVM aggregation", "ms/epoch", "sql_1k", "jvm_aggregate_1k"),
+    Comparison("an epoch of 1k rows of SQL, vs that of agg", "ms/epoch", "sql_1k", "agg_1k"),
     Comparison("an epoch of 1k rows, vs Spark's JVM aggregation", "ms/epoch", "process_1k", "jvm_aggregate_1k"),
     Comparison("savepoint of 2M keys while the job runs", "s", "savepoint_2m", None),
     Comparison("throughput while a savepoint of 2M keys is taken, vs without", "rows/s", "savepoint_2m", "no_savepoint_2m"),

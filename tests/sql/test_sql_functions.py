@@ -544,7 +544,6 @@ MISTAKES = [
     ("TIMESTAMPDIFF(DAY, t)", "^", "TIMESTAMPDIFF takes a unit and 2 arguments"),
     ("d + INTERVAL '1' HOUR", "^", "a DATE has no HOUR; CAST it AS TIMESTAMP"),
     ("i + INTERVAL '1' DAY", "^", "an interval can be added to a time, not to INT"),
-    ("t - u", "^", "- takes numbers, not TIMESTAMP and TIMESTAMP"),
     ("LEFT(s, s)", "^", "LEFT takes an integer as argument 2, not STRING"),
     ("LOG(s)", "^", "LOG takes numbers, not STRING"),
     ("LPAD(s, 3)", "^", "LPAD takes 3 arguments, not 2"),

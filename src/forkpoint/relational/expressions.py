@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from forkpoint.decoders import convert
-from forkpoint.relational.types import Field, SqlType
+from forkpoint.relational.types import INTERVALS, Field, SqlType
 
 LiteralValue = bool | int | float | str | None
 """Times are ISO 8601 text, bytes are base64, decimals their digits, as msgspec writes them."""
@@ -50,7 +50,7 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
         if isinstance(self.value, str):
             text = "'" + self.value.replace("'", "''") + "'"
             return text if self.type.name == "STRING" else f"{self.type.name} {text}"
-        return repr(self.value)
+        return f"{self.type.name} {self.value}" if self.type.name in INTERVALS else repr(self.value)
 
     @property
     def is_valid(self) -> bool:

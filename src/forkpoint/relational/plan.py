@@ -315,6 +315,11 @@ class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
         return (*self.input.schema, *(Field(self.name_of(call), call.type) for call in self.calls))
 
 
+def is_sort(plan: Plan) -> bool:
+    """Whether a node is ORDER BY of a result which nothing else bounds: it has no order until its input has ended."""
+    return isinstance(plan, Over) and not plan.calls and not plan.until
+
+
 def sided(side: str, schema: Schema, *, nullable: bool) -> Schema:
     return tuple(Field(side + each.name, each.type.with_null(nullable or each.type.nullable)) for each in schema)
 

@@ -43,6 +43,7 @@ from forkpoint.relational.plan import (
     Unnest,
     Window,
     inputs_of,
+    is_sort,
     is_updating,
     is_windowed,
     nodes_of,
@@ -73,6 +74,11 @@ class Translator:
         plan = merged(plan)
         if not isinstance(plan, Select):
             plan = Select(plan, None, items_of(plan.schema))
+        if any(map(is_sort, nodes_of(plan))):
+            raise ConfigError(
+                "ORDER BY without LIMIT is for a query of its own whose input ends; elsewhere, changes have no order, unless "
+                "event time comes first in ORDER BY, ascending"
+            )
         below, columns = canonical_with_columns(plan.input)
         items = tuple(Item(item.name, through(item.of, columns)) for item in plan.items)
         condition = replaced(plan.condition, columns)

@@ -19,6 +19,8 @@ NUMBERS = (*INTEGERS, "DECIMAL", "FLOAT", "DOUBLE")
 """In the order in which they widen."""
 NESTED = ("ARRAY", "MAP", "ROW")
 TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+INTERVAL_OF_DAYS, INTERVAL_OF_MONTHS = "INTERVAL DAY TO SECOND", "INTERVAL YEAR TO MONTH"
+INTERVALS = (INTERVAL_OF_DAYS, INTERVAL_OF_MONTHS)
 
 _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
     "NULL": Types.STRING,
@@ -35,6 +37,8 @@ _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
     "TIME": Types.SQL_TIME,
     "TIMESTAMP": Types.SQL_TIMESTAMP,
     "TIMESTAMP_LTZ": Types.INSTANT,
+    INTERVAL_OF_DAYS: Types.DURATION,
+    INTERVAL_OF_MONTHS: Types.INT,
 }
 
 
@@ -118,7 +122,7 @@ class SqlType(msgspec.Struct, frozen=True):
         return self.name in INTEGERS
 
 
-_NAMES = {make().kind: name for name, make in _STREAM_TYPES.items() if name != "NULL"}
+_NAMES = {make().kind: name for name, make in _STREAM_TYPES.items() if name not in ("NULL", INTERVAL_OF_MONTHS)}
 
 
 def sql_type(of: TypeInformation) -> SqlType | None:

@@ -34,7 +34,7 @@ from forkpoint.relational.plan import (
     window_columns,
 )
 
-Unsure = Callable[[str], bool]
+Unsure = Callable[[Call], bool]
 Refuse = Callable[[str, str], NoReturn]
 """Raises the error for a function, by its identity, and what is wrong with its calls."""
 
@@ -124,15 +124,15 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             return replace(plan, input=applied(below, partition), partition=tuple(map(change, partition)))
 
 
-def _or_processing_time(unsure: Unsure, function: str) -> bool:
-    return function == PROCTIME or unsure(function)
+def _or_processing_time(unsure: Unsure, call: Call) -> bool:
+    return call.function == PROCTIME or unsure(call)
 
 
 def _found(expressions: Iterable[Expression | None], unsure: Unsure) -> Iterator[Call]:
     """The outermost calls of these functions."""
     for each in expressions:
         if isinstance(each, Call):
-            if unsure(each.function):
+            if unsure(each):
                 yield each
             else:
                 yield from _found(each.arguments, unsure)
@@ -142,6 +142,6 @@ def _replaced(expression: Expression, unsure: Unsure) -> Expression:
     """The expression over the columns of such calls, which have their texts as names."""
     if not isinstance(expression, Call):
         return expression
-    if unsure(expression.function):
+    if unsure(expression):
         return Column(str(expression), expression.type)
     return replace(expression, arguments=tuple(_replaced(each, unsure) for each in expression.arguments))

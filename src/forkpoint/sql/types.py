@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.types import NESTED, SqlType, array_type, decimal_type, map_type, row_of
+from forkpoint.relational.types import (
+    INTERVAL_OF_DAYS,
+    INTERVAL_OF_MONTHS,
+    NESTED,
+    SqlType,
+    array_type,
+    decimal_type,
+    map_type,
+    row_of,
+)
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens, statements_of
 
@@ -21,13 +30,15 @@ TYPES = {
     "TIMESTAMPLTZ": "TIMESTAMP_LTZ",
     **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), "DECIMAL"),
 }
-_LATER = {"MULTISET", "INTERVAL", "RAW"}
+_LATER = {"MULTISET", "RAW"}
 
 
 def column_type(source: Text, tokens: Tokens) -> SqlType:
     """A type in DDL."""
     at = tokens.offset
     name = tokens.name("a type").upper()
+    if name == "INTERVAL":
+        return _interval_type(source, tokens, at)
     if tokens.peek("<") or (name == "ROW" and tokens.peek("(")):
         return _nested_type(source, tokens, at, name)
     tokens.take("PRECISION")  # DOUBLE PRECISION
@@ -54,6 +65,20 @@ def type_of_text(text: str) -> SqlType:
         found = found.with_null(False)
     tokens.finish()
     return found
+
+
+def _interval_type(source: Text, tokens: Tokens, at: int) -> SqlType:
+    """``INTERVAL DAY(3) TO SECOND(3)`` and the like: of days and less, or of years and months. All have microseconds."""
+    units: list[str] = []
+    while not units or tokens.take("TO"):
+        units.append(tokens.name("a unit").upper())
+        if tokens.take("("):
+            tokens.number()
+            tokens.expect(")")
+    for name, known in ((INTERVAL_OF_DAYS, ("DAY", "HOUR", "MINUTE", "SECOND")), (INTERVAL_OF_MONTHS, ("YEAR", "MONTH"))):
+        if units in ([first, last][: len(units)] for n, first in enumerate(known) for last in known[n:]):
+            return SqlType(name)
+    raise source.error(at, f"there is no INTERVAL {' TO '.join(units)}; write INTERVAL DAY TO SECOND, or INTERVAL YEAR TO MONTH")
 
 
 def _nested_type(source: Text, tokens: Tokens, at: int, name: str) -> SqlType:

@@ -85,6 +85,9 @@ def _described(node: Plan, ttl_ms: int | None) -> str:
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             kept = ", of the right one ".join(dict.fromkeys(lifetime(ttl_of(node, each, ttl_ms)) for each in (0, 1)))
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, {kept}"
+        case Over(order=order, calls=(), until=until):
+            kept = f"until event time has passed {until}" if until else "until the input has ended"
+            return f"Sort by {', '.join(map(str, order))}; keeps rows {kept}"
         case Over(_, partition, _, calls):
             by = f" by {', '.join(map(str, partition))}" if partition else ""
             limit = f"until event time has passed {node.until}" if node.until else lifetime(ttl_of(node, 0, ttl_ms))

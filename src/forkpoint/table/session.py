@@ -16,7 +16,7 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
-from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_updating, keys_of
+from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
 from forkpoint.relational.translation import Translator, free_name, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -251,7 +251,7 @@ class Session:
 
     def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
         statement = view.statement
-        plan = self._plan(statement.query, view.space, (*within, path))
+        plan = _without_sort(self._plan(statement.query, view.space, (*within, path)), statement.query)
         if not statement.columns:
             return plan
         if len(statement.columns) != len(plan.schema):
@@ -291,7 +291,7 @@ class Session:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
         table = replace(table, options={**table.options, **statement.options})
-        return table, _fitted(self.plan(statement.query, given), table, statement)
+        return table, _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
@@ -361,6 +361,14 @@ class Session:
                 f"table {scan.table!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
+
+
+def _without_sort(plan: Plan, query: Query) -> Plan:
+    """The plan of a query whose result is read as it comes. Raises SqlError if it is sorted once its input has ended."""
+    if any(map(is_sort, nodes_of(plan))):
+        problem = "ORDER BY needs LIMIT here, or event time as its first column, ascending: the changes of a result have no order"
+        raise query.source.error(query.start, problem)
+    return plan
 
 
 def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:

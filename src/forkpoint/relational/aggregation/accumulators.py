@@ -32,7 +32,7 @@ from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.functions.user import known_function, without_versions
 from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
-from forkpoint.relational.types import BIGINT, DOUBLE, STRING, SqlType, array_type, decimal_type, digits_of
+from forkpoint.relational.types import BIGINT, DOUBLE, INTERVALS, STRING, SqlType, array_type, decimal_type, digits_of
 
 Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "kept", "user", "merge"]
 Longs = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ _NEVER_NULL = BIGINT.with_null(False)
 
 
 def _of_argument(argument: SqlType | None) -> SqlType | str:
-    if argument is None or argument.is_nested or argument.name in ("BOOLEAN", "BYTES"):
+    if argument is None or argument.is_nested or argument.name in ("BOOLEAN", "BYTES", *INTERVALS):
         return f"takes numbers, text and times, not {'*' if argument is None else argument.name}"
     return argument.with_null()
 

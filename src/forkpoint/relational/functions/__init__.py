@@ -7,6 +7,7 @@ integers that overflow, or are divided by zero, are errors. What Arrow has no ke
 from forkpoint.relational.functions.arithmetic import ARITHMETIC
 from forkpoint.relational.functions.casts import cast, castable
 from forkpoint.relational.functions.encodings import ENCODINGS
+from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.json_paths import JSON
 from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
@@ -15,6 +16,16 @@ from forkpoint.relational.functions.registry import Datum, Function, broadcast
 from forkpoint.relational.functions.text import TEXT
 from forkpoint.relational.functions.times import TIMES
 
-FUNCTIONS: dict[str, Function] = {**LOGIC, **ARITHMETIC, **TEXT, **PATTERNS, **ENCODINGS, **TIMES, **JSON, **NESTED}
+FUNCTIONS: dict[str, Function] = {
+    **LOGIC,
+    **ARITHMETIC,
+    **TEXT,
+    **PATTERNS,
+    **ENCODINGS,
+    **TIMES,
+    **OF_INTERVALS,
+    **JSON,
+    **NESTED,
+}
 
 __all__ = ["FUNCTIONS", "Datum", "Function", "broadcast", "cast", "castable"]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from forkpoint.relational.functions.decimals import decimal_from, decimal_to, whole_of
 from forkpoint.relational.functions.nested import with_parts
 from forkpoint.relational.functions.registry import Datum, per_distinct
-from forkpoint.relational.types import TIMES, SqlType
+from forkpoint.relational.types import INTERVALS, TIMES, SqlType
 
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _WHOLE = re.compile(r"([+-]?\d+)(?:\.\d*)?|[+-]?\.\d+", re.ASCII)
@@ -34,7 +34,11 @@ def castable(source: SqlType, target: SqlType) -> bool:
         pairs = zip(source.fields, target.fields, strict=False)
         same = source.name == target.name and len(source.fields) == len(target.fields)
         return source.name == "NULL" or (same and all(castable(one.type, other.type) for one, other in pairs))
-    if source.name in ("NULL", target.name) or "STRING" in (source.name, target.name):
+    if source.name in ("NULL", target.name):
+        return True
+    if source.name in INTERVALS or target.name in INTERVALS:
+        return source.name in INTERVALS and target.name == "STRING"
+    if "STRING" in (source.name, target.name):
         return True
     numeric = (source.is_number or source.name == "BOOLEAN") and (target.is_number or target.name == "BOOLEAN")
     times = source.name in TIMES and target.name in TIMES

@@ -42,9 +42,9 @@ RANDOM = {"RAND": ("DOUBLE", 0), "RAND_INTEGER": ("INT", 1), "UUID": ("STRING", 
 seed."""
 
 
-def changes(function: str) -> bool:
-    """Whether calls of a function need a node of their own, which stores what they had for a row."""
-    return (function in CLOCK and function != PROCTIME) or function in RANDOM
+def changes(call: Call) -> bool:
+    """Whether a call needs a node of its own, which stores what it had for a row."""
+    return call.function in RANDOM or (call.function in CLOCK and call.function != PROCTIME and not call.arguments)
 
 
 def clock_call(name: str) -> Call:

@@ -1,5 +1,6 @@
 """OVER with the partitions of windows: keeps rows until event time passes the window's end, then emits them with their calls.
 
+ORDER BY event time is the same without calls, and with a row's own time as its end.
 As in GROUP BY of windows, each partition has a timer for the last moment of its window, and rows that come later are dropped.
 """
 
@@ -17,7 +18,8 @@ from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, disti
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
-from forkpoint.relational.operators.results import none_of, result_of, rows_of
+from forkpoint.relational.operators.over import computed
+from forkpoint.relational.operators.results import Bools, none_of, rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import Over
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
@@ -71,17 +73,18 @@ class WindowOver(KeyedOperator):
         self._log.delete(timers)
         of, count = self._backend.key_type, len(self._definition.key_names)
         table, of_timers = columns_of(batch, self._in), decode_keys(read_timers(timers)[1], of)
-        parts = [key_columns(table, count, of), parts_of_keys(of_timers, count)]
+        parts = [key_columns(table, count, of), parts_of_keys(of_timers, count) or [of_timers]]
         keys, (owners, due) = grouped_together(parts, self._key, self._backend.max_parallelism)
         values = stored_form(self._definition, "", table)
         rows = rows_of(self._definition, "", Counts(owners, values, np.ones(len(owners), np.int64)), keys.column)
         in_time = np.flatnonzero(self._ends(rows) > epoch.window.at(spread(batch.positions, batch.size)))
         rows, late = rows.take(in_time), batch.size - len(in_time)
         ending = np.concatenate([due, rows.owners[self._ends(rows) <= epoch.window.end]])
-        rows = self._stored(keys, distinct(ending), before).with_columns_of(rows).followed_by(rows)
+        stored = self._stored(keys, distinct(ending), before).with_columns_of(rows)
+        rows = stored.followed_by(rows)
         ends = self._ends(rows)
-        stays = ends > epoch.window.end
-        self._save(keys, rows.take(np.flatnonzero(stays)), ends[stays], rewrite=before is not None)
+        stays, is_stored = ends > epoch.window.end, np.arange(len(ends)) < (0 if before is not None else len(stored.owners))
+        self._save(keys, rows, ends, added=stays & ~is_stored, removed=~stays & is_stored, rewrite=before is not None)
         self._rows.collect(self._log)
         return Outputs(self._emitted(rows.take(np.flatnonzero(~stays)), keys), late_records_dropped=late)
 
@@ -89,33 +92,41 @@ class WindowOver(KeyedOperator):
         return column_ms(evaluate(self._until, rows.columns))
 
     def _stored(self, keys: KeySet, which: Longs, before: RowsDefinition | None) -> Rows:
-        """The stored rows of these partitions, which leave the state; those of a changed query that the new one keeps."""
+        """The stored rows of these partitions; those of a changed query that the new one keeps, which leave the state."""
         found = self._rows.stored(keys, which, self._saved)
-        rows = rows_of(before or self._definition, "", found, keys.column)
+        if before is None:
+            return rows_of(self._definition, "", found, keys.column)
+        rows = rows_of(before, "", found, keys.column)
         self._rows.remove(keys.names(self._backend.sid(state_name("")), which) if len(which) else [])
-        return rows if before is None else rows.take(still_kept(before, self._definition, "", rows))
+        return rows.take(still_kept(before, self._definition, "", rows))
 
-    def _save(self, keys: KeySet, rows: Rows, ends: Longs, *, rewrite: bool) -> None:
-        """Store rows. ``rewrite``: they are all that there are."""
-        values = stored_form(self._definition, "", rows.columns)
+    def _save(self, keys: KeySet, rows: Rows, ends: Longs, *, added: Bools, removed: Bools, rewrite: bool) -> None:
+        """Store and remove rows. ``rewrite``: those that are added are all that there are."""
+        weights = np.where(removed, -rows.weights, rows.weights)
+        changed = rows.take(np.flatnonzero(added | removed))
+        values = stored_form(self._definition, "", changed.columns)
         if rewrite:
-            self._rows.replace([], keys, rows.owners, values, rows.weights)
+            self._rows.replace([], keys, changed.owners, values, changed.weights)
         else:
-            self._rows.update(keys, rows.owners, values, rows.weights)
-        names = timers_at(keys, self._timers, rows.owners, ends)
+            self._rows.update(keys, changed.owners, values, weights[added | removed])
+        names = timers_at(keys, self._timers, rows.owners[added], ends[added])
         self._log.add(names, [b""] * len(names))
 
     def _emitted(self, rows: Rows, keys: KeySet) -> Batch:
         assert self._type is not None
-        table, _, owners = result_of(self._definition, none_of([rows]), [rows])
+        assert isinstance(self._definition.node, Over)
+        partitions, _, owners = computed(self._definition.node, none_of([rows])[0], rows)
+        shown, table = shown_rows(self._definition.view, partitions)
         if not table.num_rows:
             return empty_batch(self._type)
-        times = np.zeros(len(keys.column), np.int64)
-        times[rows.owners] = self._ends(rows)
-        at = times[owners]
+        at = column_ms(evaluate(self._until, partitions))
+        if shown is not None:
+            at, owners = at[shown], owners[shown]
 
         def coordinates() -> Coordinates:
-            return timer_positions(at), self._rank, keys.tie_breakers[owners], at
+            # Rows of one partition come in its order.
+            sequence = keys.tie_breakers[owners] if self._definition.key_names else np.arange(len(owners))
+            return timer_positions(at), self._rank, sequence, at
 
         table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
         return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)

@@ -13,14 +13,15 @@ from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, PROCTIME, RANDOM, clock_call
+from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, SqlType, array_type, decimal_type, map_type
+from forkpoint.relational.types import BOOLEAN, INTERVALS, SqlType, array_type, decimal_type, map_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.binding.nested import bind_nested
 from forkpoint.sql.binding.scopes import Scope
-from forkpoint.sql.binding.times import TIME_CALLS, bind_time
+from forkpoint.sql.binding.times import TIME_CALLS, bind_time, interval_literal, operated
 from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.tokens import CALL, WINDOW_CALLS
 from forkpoint.sql.types import named_type
@@ -55,7 +56,7 @@ _ALIASES = {
     "MOD": "%",
     **PART_FUNCTIONS,
 }
-_SYNTAX = {"AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"}
+_SYNTAX = {*OF_INTERVALS, "AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"}
 """Functions that are not called by name."""
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
 COMPUTED, SELECTED = "in a computed column", "here"
@@ -134,7 +135,7 @@ class Binder:
             case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
-                raise self.error(node, "an INTERVAL can only be added to a time, or subtracted from it")
+                return interval_literal(self, node)
             case exp.Dot(expression=exp.Func()):
                 return self._by_path(node)
         nested = bind_nested(self, node)
@@ -148,7 +149,7 @@ class Binder:
         if timed is not None:
             return timed
         if type(node) in _BINARY:
-            return self.call(_BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
+            return operated(self, _BINARY[type(node)], node, [self.bind(node.this), self.bind(node.expression)])
         if isinstance(node, exp.Func):
             return self._function(node)
         if isinstance(node, exp.Subquery) and self.values is not None:
@@ -189,7 +190,7 @@ class Binder:
     def _negated(self, node: Node) -> Expression:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return self._number(node, f"-{node.this.this}")
-        return self.call("NEGATE", node, [self.bind(node.this)])
+        return operated(self, "NEGATE", node, [self.bind(node.this)])
 
     # -- forms
 
@@ -235,6 +236,8 @@ class Binder:
         target = found.with_null(value.type.nullable or failing_null)
         if not castable(value.type, target):
             raise self.error(node, f"cannot CAST {value.type.name} to {target.name}")
+        if value.type.name in INTERVALS and target.name == "STRING":
+            return self.call(f"{value.type.name} TEXT", node, [value])
         literal = _time_literal(value, target)
         if literal is not None:
             return literal
@@ -247,6 +250,8 @@ class Binder:
         name = str(of.this.name)
         if name == "USERDEFINED":  # sqlglot does not know BYTES
             name = str(of.args["kind"]).upper()
+        if isinstance(of.this, exp.Interval):
+            raise self.error(node, "CAST to an INTERVAL is not supported yet; multiply one: x * INTERVAL '1' SECOND")
         parts = [self._type(node, part) for part in of.expressions if isinstance(part, exp.DataType)]
         if name in ("ARRAY", "MAP") and len(parts) == (1 if name == "ARRAY" else 2):
             return array_type(*parts) if name == "ARRAY" else map_type(*parts)

@@ -10,11 +10,11 @@ import msgspec
 from sqlglot import exp
 
 from forkpoint.relational.bounds import in_windows
-from forkpoint.relational.event_time import is_processing_time
+from forkpoint.relational.event_time import is_processing_time, rowtimes
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
 from forkpoint.relational.functions.changing import ARRIVAL, PROCTIME, clock_call
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select
+from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select, is_updating
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
 from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name
 from forkpoint.sql.binding.times import interval_of
@@ -162,11 +162,21 @@ def _distance(node: Any, end: str, side: str, kind: str, order: tuple[Order, ...
     raise binder.error(node, "a frame's distance is a whole number, or with RANGE also an interval")
 
 
-def limited(plan: Plan, tree: Any, order: tuple[Order, ...], error: Callable[[Any, str], SqlError]) -> Plan:
-    """The first rows of a plan in an order. ``order``: over the plan's columns."""
+def limited(plan: Plan, tree: Any, order: tuple[Order, ...], error: Callable[[Any, str], SqlError], *, is_last: bool) -> Plan:
+    """The first rows of a plan in an order, or all. ``order``: over the plan's columns. ``is_last``: whether these are the rows
+    of the result."""
     limit, offset = (_number(tree.args.get(name), error) for name in ("limit", "offset"))
+    if limit is None and offset is None:
+        first = order[0]
+        if not first.descending and isinstance(first.of, Column) and first.of.name in rowtimes(plan) and not is_updating(plan):
+            return Over(plan, (), order, (), first.of)
+        if is_last:
+            return Over(plan, (), order, ())
     if limit is None:
-        raise error(tree.args.get("order") or tree, "ORDER BY needs LIMIT: the changes of a result have no order")
+        raise error(
+            tree.args.get("order") or tree,
+            "ORDER BY needs LIMIT here, or event time as its first column, ascending: the changes of a result have no order",
+        )
     call = OverCall("ROW_NUMBER", (), _NUMBER)
     node = Over(plan, (), order, (call,))
     number = Column(node.name_of(call), _NUMBER)

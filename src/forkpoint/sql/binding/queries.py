@@ -72,7 +72,7 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
     binder = _QueryBinder(query.source, query.start, lookup, tables, table_functions, {}, functions, given)
     for each in (tree, *(call.data for call in table_functions.values())):
         refuse_unread_parts(each, binder.error)
-    plan = binder.bind(tree)
+    plan = binder.bind_last(tree)
     at = next((call.at for call in table_functions.values() if call.function == "SESSION"), query.start)
     check_sessions(plan, lambda problem: query.source.error(at, problem))
 
@@ -86,8 +86,8 @@ def bind_query(query: Query, lookup: Lookup, tables: Callable[[], list[str]], fu
 
     check_aggregates(plan, lambda function: functions.called[function].can, refuse)
 
-    def unsure(function: str) -> bool:
-        return changes(function) or (is_user(function) and not functions.called[function].deterministic)
+    def unsure(call: Call) -> bool:
+        return changes(call) or (is_user(call.function) and not functions.called[call.function].deterministic)
 
     return isolated(plan, unsure, refuse)
 
@@ -107,6 +107,12 @@ class _QueryBinder:
     ) -> None:
         self._source, self._offset, self._lookup, self._tables, self._local = source, offset, lookup, tables, dict(local)
         self._table_functions, self._functions, self._hints, self._outer = table_functions, functions, given, outer
+        self._last: Any = None
+
+    def bind_last(self, tree: Any) -> Plan:
+        """The plan of the query whose rows are the result."""
+        self._last = tree
+        return self.bind(tree)
 
     def bind(self, tree: Any) -> Plan:
         return self.subquery(tree, None).plan
@@ -130,6 +136,7 @@ class _QueryBinder:
             self._hints,
             outer,
         )
+        inner._last = self._last
         for cte in tree.ctes:
             if cte.alias in [other.alias for other in tree.ctes[: tree.ctes.index(cte)]]:
                 raise self.error(cte, f"WITH has two tables {cte.alias!r}")
@@ -228,7 +235,7 @@ class _QueryBinder:
             return plan
         if any(field.name.startswith(HIDDEN) for field in plan.schema):
             raise self.error(tree, "ORDER BY and LIMIT in a subquery that reads the outer query are not supported yet")
-        plan = limited(plan, tree, order, self.error)
+        plan = limited(plan, tree, order, self.error, is_last=tree is self._last)
         return Select(plan, None, items_of(field for field in plan.schema if not field.name.startswith(ORDER)))
 
     def _where(self, tree: Any, below: Plan, scope: Scope, values: Values) -> tuple[Plan, tuple[Expression, ...]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Expression, Literal
 from forkpoint.relational.functions import FUNCTIONS
+from forkpoint.relational.functions.intervals import operator_of
 from forkpoint.relational.functions.times import MONTHS, UNITS
-from forkpoint.relational.types import SqlType
+from forkpoint.relational.types import INTERVAL_OF_DAYS, INTERVAL_OF_MONTHS, INTERVALS, SqlType
 from forkpoint.sql.tokens import CALL
 
 if TYPE_CHECKING:
@@ -78,6 +80,10 @@ def _plus(binder: Binder, node: Node, moment: Expression, unit: str, count: int)
 def _add(binder: Binder, node: Node, moment: Expression, unit: str, count: Expression) -> Expression:
     """A time later by ``count`` months or microseconds, of which ``unit`` is made."""
     of = moment.type.name
+    if of in INTERVALS:
+        kind = INTERVAL_OF_MONTHS if unit in MONTHS else INTERVAL_OF_DAYS
+        span = replace(count, type=SqlType(kind, nullable=False)) if isinstance(count, Literal) else count
+        return binder.call("INTERVAL +", node, [moment, span])
     if of not in ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"):
         raise binder.error(node, f"an interval can be added to a time, not to {of}")
     if of == "DATE" and unit in ("HOUR", "MINUTE", "SECOND"):
@@ -85,6 +91,24 @@ def _add(binder: Binder, node: Node, moment: Expression, unit: str, count: Expre
     if of == "TIME" and unit not in ("HOUR", "MINUTE", "SECOND"):
         raise binder.error(node, f"a TIME has no {unit}")
     return binder.call("PLUS MONTHS" if unit in MONTHS else "PLUS MICROSECONDS", node, [moment, count])
+
+
+def interval_literal(binder: Binder, node: Node) -> Literal:
+    """An interval as a value: of months, or of microseconds."""
+    unit, count = interval_of(binder, node)
+    return Literal(count, SqlType(INTERVAL_OF_MONTHS if unit in MONTHS else INTERVAL_OF_DAYS, nullable=False))
+
+
+def operated(binder: Binder, name: str, node: Node, arguments: list[Expression]) -> Expression:
+    """An operator of numbers, intervals or times."""
+    found = operator_of(name, [each.type for each in arguments])
+    if found is None:
+        return binder.call(name, node, arguments)
+    function, swapped = found
+    first, *others = reversed(arguments) if swapped else arguments
+    if function == "TIME - INTERVAL":
+        function, others = "TIME + INTERVAL", [binder.call("INTERVAL NEGATE", node, others)]
+    return binder.call(function, node, [first, *others])
 
 
 def interval_of(binder: Binder, node: Node) -> tuple[str, int]:

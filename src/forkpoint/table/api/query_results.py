@@ -10,10 +10,9 @@ from typing import Any
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestartStrategy
-from forkpoint.graph.specs import SourceSpec
-from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.plan import Plan
-from forkpoint.table.api.results import TableResult, remaining
+from forkpoint.table.api.ordering import Ordering, ordering_of
+from forkpoint.table.api.results import TableResult, check_ends, is_bounded, remaining
 from forkpoint.table.session import Session
 from forkpoint.types import Row
 
@@ -26,17 +25,21 @@ class QueryResult:
     ends: bool
     _session: Session
     _plan: Plan
+    _ordering: Ordering | None
 
     @staticmethod
     def of(session: Session, plan: Plan, engine: str = "local") -> QueryResult:
         """The result of a plan. ``engine``: of its job, if nothing else is set."""
-        edges = throwaway(session, engine).stream(plan).edges
-        specs = [each.spec for each in topological_order([edge.upstream for edge in edges])]
-        ends = all(spec.source.bounded for spec in specs if isinstance(spec, SourceSpec))
-        return QueryResult(tuple(each.name for each in plan.schema), ends, throwaway(session, engine), plan)
+        ordering = ordering_of(plan, limited=True)
+        rows = plan if ordering is None else ordering.plan
+        ends = is_bounded(throwaway(session, engine).stream(rows))
+        if not ends and ordering is not None and ordering_of(plan, limited=False) is None:  # its changes are those of any query
+            ordering, rows = None, plan
+        return QueryResult(tuple(each.name for each in plan.schema), ends, throwaway(session, engine), rows, ordering)
 
     def changes(self) -> Generator[Row]:
         """The changes of the result, as they come. Closing the iterator ends the query."""
+        check_ends(self._ordering, self.ends)
         env = self._session.env
         with tempfile.TemporaryDirectory(prefix="forkpoint-query-", ignore_cleanup_errors=True) as directory:
             env.set_state_root(directory)  # not the jobs' own, where the query would be one of them
@@ -44,7 +47,8 @@ class QueryResult:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows that remain once the input has ended."""
-        return remaining(self.changes())
+        rows = remaining(self.changes())
+        return rows if self._ordering is None else self._ordering.sorted(rows)
 
 
 def throwaway(session: Session, engine: str) -> Session:

@@ -10,9 +10,13 @@ import numpy as np
 
 from forkpoint.api.results import CloseableIterator, JobClient
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.errors import ConfigError
+from forkpoint.graph.specs import SourceSpec
+from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.relational.types import STRING, Field, Schema, SqlType, digits_of
 from forkpoint.table.answers import Answer, cell, tableau
+from forkpoint.table.api.ordering import Ordering
 from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
 from forkpoint.types import Row, RowKind
 
@@ -37,7 +41,9 @@ class TableResult:
         client: JobClient | None = None,
         answer: Answer | None = None,
         named: bool = True,
+        ordering: Ordering | None = None,
     ) -> None:
+        self._ordering = ordering
         self._schema, self._stream, self._client, self._answer, self._named = schema, stream, client, answer, named
 
     def get_job_client(self) -> JobClient | None:
@@ -77,8 +83,16 @@ class TableResult:
             yield from (Row.of(self._answer.columns, row, RowKind.INSERT) for row in self._answer.rows)
         if self._stream is None:
             return
-        change = Change(self._stream, self._schema, named=self._named)
-        with self._stream.execute_and_collect() as elements:
+        if self._ordering is None:
+            yield from self._changes(self._stream, self._schema)
+            return
+        names = tuple(field.name for field in self._schema) if self._named else None
+        rows = remaining(self._changes(self._stream, self._ordering.plan.schema))
+        yield from (Row.of(names, row, RowKind.INSERT) for row in self._ordering.sorted(rows))
+
+    def _changes(self, stream: DataStream[Any], schema: Schema) -> Iterator[Row]:
+        change = Change(stream, schema, named=self._named)
+        with stream.execute_and_collect() as elements:
             yield from map(change, elements)
 
     def print(self) -> None:
@@ -122,6 +136,18 @@ def _as_in_pyflink(value: Any, of: SqlType) -> Any:
         case "MAP":
             return {_as_in_pyflink(key, parts[0]): _as_in_pyflink(each, parts[1]) for key, each in value.items()}
     return Row(*map(_as_in_pyflink, value, parts))
+
+
+def is_bounded(stream: DataStream[Any]) -> bool:
+    """Whether all input of a stream ends."""
+    specs = (each.spec for each in topological_order([edge.upstream for edge in stream.edges]))
+    return all(spec.source.bounded for spec in specs if isinstance(spec, SourceSpec))
+
+
+def check_ends(ordering: Ordering | None, ends: bool) -> None:
+    """Raise ConfigError for an order of changes that never end."""
+    if ordering is not None and not ends:
+        raise ConfigError("ORDER BY needs LIMIT, or input that ends: the changes of a result have no order")
 
 
 def remaining(changes: Iterable[Row]) -> list[tuple[Any, ...]]:

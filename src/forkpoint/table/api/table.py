@@ -14,10 +14,11 @@ from forkpoint.sql.statements import Query
 from forkpoint.table.answers import cell
 from forkpoint.table.api.expression import Expression, node_of
 from forkpoint.table.api.nodes import FunctionCall, Name, Named, Node, Sql, Value, WindowProperty, Writer, expanded, named, quoted
+from forkpoint.table.api.ordering import ordering_of
 from forkpoint.table.api.pipelines import TablePipeline
 from forkpoint.table.api.query_results import QueryResult
 from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
-from forkpoint.table.api.results import TableResult, remaining
+from forkpoint.table.api.results import TableResult, check_ends, is_bounded, remaining
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.api.window import GroupWindow, OverWindow
 from forkpoint.table.catalog import ProgramView
@@ -295,7 +296,10 @@ class Table:
 
     def execute(self) -> TableResult:
         """The changes of the result, which run when they are collected or printed."""
-        return TableResult(self._plan.schema, self._session.stream(self._plan), named=self._session.named_rows)
+        ordering = ordering_of(self._plan, limited=False)
+        stream = self._session.stream(self._plan if ordering is None else ordering.plan)
+        check_ends(ordering, is_bounded(stream))
+        return TableResult(self._plan.schema, stream, named=self._session.named_rows, ordering=ordering)
 
     def insert_into(self, table_path_or_descriptor: str | TableDescriptor, overwrite: bool = False) -> TablePipeline:
         """The table as the input of another one, for ``execute`` or a statement set."""
