@@ -281,6 +281,7 @@ def test_json_of_results(ask, saved):
         "path",
         "missing",
         "program",
+        "emptied",
     ]
     assert nodes[0]["parent"] == {"kind": "run", "job": "digits", "id": run["run"]}
 

@@ -93,6 +93,39 @@ def test_each_operator_tells_how_much_state_and_how_many_timers_it_keeps(open_pa
     expect(detail.locator("dt", has_text="timers")).to_have_count(0)
 
 
+QUERY = """
+SET 'execution.engine' = 'local';
+CREATE TABLE numbers (n BIGINT)
+WITH ('connector' = 'datagen', 'rows-per-second' = '100', 'fields.n.min' = '0', 'fields.n.max' = '5');
+CREATE TABLE counts (n BIGINT, times BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO counts SELECT n, COUNT(*) FROM numbers GROUP BY n;
+"""
+
+
+def test_a_query_tells_what_it_keeps(open_page: Open, shop: Shop, shot: Shot, tmp_path: Path) -> None:
+    (tmp_path / "counts.sql").write_text(QUERY)
+    shop.forkpoint("run", "-d", str(tmp_path / "counts.sql"))
+    try:
+        page = open_page()
+        page.get_by_role("link", name="counts", exact=True).click()
+        page.locator(".operator[data-uid=counts-group-by-n]").click()
+        told = page.locator(".detail dl > div")
+        for name, value in {
+            "Result": "adds and removes rows",
+            "Key": "n",
+            "Keeps": "a row for each group, without limit",
+            "State": re.compile(r"^[\d,]+ entries, .*B$"),
+        }.items():
+            expect(told.filter(has=page.get_by_text(name, exact=True)).locator("dd")).to_have_text(value)
+        shot(page, "query")
+        explained = {each["uid"]: each for each in shop.forkpoint("explain", "counts")["operators"]}["counts-group-by-n"]
+        assert explained["properties"]["changes"] == "adds and removes rows"
+        assert explained["rows_in"] > 0
+        assert 0 < explained["entries"] <= 6
+    finally:
+        shop.forkpoint("cancel", "counts")
+
+
 def test_an_upgrade_whose_trial_fails_goes_back(open_page: Open, shot: Shot, failing: Path) -> None:
     page = open_page()
     open_job(page)

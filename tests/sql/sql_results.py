@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
@@ -12,6 +16,7 @@ import pyarrow as pa
 
 import forkpoint as fp
 from forkpoint.testing import ABORT, EOF, PAUSE
+from servers.jars import BUILD, downloaded
 
 
 class Order(NamedTuple):
@@ -53,3 +58,15 @@ def answered(query: str, rows: list[Order]) -> Counter[Any]:
     schema = pa.schema([("k", pa.string()), ("g", pa.int64()), ("v", pa.int64()), ("x", pa.float64())])
     orders = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)  # noqa: F841 (DuckDB finds it by its name)
     return Counter(map(tuple, duckdb.sql(query.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")).fetchall()))
+
+
+def tpc_tables(benchmark: str, directory: Path, scale: float) -> Path:
+    """The directory, with the tables and queries of TPC-H or TPC-DS. Skips the test if their generators cannot be installed."""
+    packages = ["duckdb==1.5.5", "duckdb-extensions==1.5.5", f"duckdb-extension-{benchmark}==1.5.5"]
+    install = [sys.executable, "-m", "pip", "install", "--quiet", *packages]
+    libraries = downloaded(BUILD / benchmark, lambda into: [*install, "--target", str(into)], f"pip cannot install {packages}")
+    program = [sys.executable, str(Path(__file__).with_name("tpc_data.py")), benchmark, str(directory), str(scale)]
+    environment = {**os.environ, "PYTHONPATH": str(libraries), "HOME": str(directory)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return directory

@@ -55,7 +55,10 @@ def write(rng: random.Random, calls: list[str], sources: list[str]) -> str:
     return f"SELECT {', '.join(items)} {rng.choice(sources)} {rng.choice(KEYS)} {rng.choice(HAVING)}"
 
 
-def run(query: str, script: list[Any], state: Path, parallelism: int = 1, restore: str | None = None) -> list[dict[str, Any]]:
+Restore = str | fp.RestoreOptions | None
+
+
+def run(query: str, script: list[Any], state: Path, parallelism: int = 1, restore: Restore = None) -> list[dict[str, Any]]:
     """The changes that one run of the query emits, each with its weight. ``restore``: the savepoint that it starts from."""
     names: list[str] = []
 

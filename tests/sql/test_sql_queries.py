@@ -85,6 +85,17 @@ QUERIES = [
     "('a', 0), (NULL, 1), ('a', 0))",
     "SELECT o.k, n.name, (SELECT MAX(m) FROM (VALUES (7), (2)) AS s(m)) AS seven FROM orders AS o "
     "JOIN (VALUES (1, 'one'), (0, 'zero'), (NULL, 'null')) AS n(g, name) ON o.g = n.g",
+    # Subqueries anywhere, and questions about them with three answers.
+    "SELECT k, v, g IN (SELECT v FROM orders WHERE x > 0) AS i, EXISTS (SELECT 1 FROM orders AS b WHERE b.v > a.v + 900) AS e, "
+    "(SELECT MIN(b.k) FROM orders AS b WHERE b.v = a.g) IN (SELECT k FROM orders) AS m FROM orders AS a",
+    "SELECT k, v FROM orders AS a WHERE v IN (SELECT b.g FROM orders AS b WHERE b.k = a.k) OR v > ALL (SELECT g FROM orders) "
+    "OR x < ANY (SELECT b.x FROM orders AS b WHERE b.g = a.g) AND NOT EXISTS (SELECT 1 FROM orders AS c WHERE c.v = a.g)",
+    "SELECT k, (SELECT g FROM (SELECT DISTINCT g FROM orders WHERE g = 1) AS b WHERE b.g = a.g) AS one, v <> ALL (SELECT g FROM "
+    "orders WHERE k = 'a') AS n FROM orders AS a WHERE g <= ANY (SELECT v FROM orders) AND v <> ALL (SELECT g FROM orders)",
+    "SELECT g, COUNT(*), g IN (SELECT v FROM orders) AS i FROM orders GROUP BY g HAVING COUNT(*) > 1 OR g = ANY (SELECT v FROM "
+    "orders) OR NOT EXISTS (SELECT 1 FROM orders WHERE v = 7)",
+    "SELECT k, v, RANK() OVER (w ORDER BY v NULLS FIRST) AS r, COUNT(*) OVER (n ROWS 1 PRECEDING) AS c FROM orders "
+    "WHERE v IS NOT NULL WINDOW w AS (PARTITION BY k), n AS (w ORDER BY v, g NULLS FIRST, x NULLS FIRST)",
     "SELECT a.k, COUNT(*), SUM(b.v) FROM orders AS a RIGHT JOIN orders AS b ON a.g = b.v AND b.x > 0 GROUP BY a.k",
 ]
 

@@ -157,7 +157,7 @@ def test_tables_of_other_databases(t_env: fp.StreamTableEnvironment) -> None:
     t_env.execute_sql("CREATE DATABASE IF NOT EXISTS sales COMMENT 'x'")
     t_env.execute_sql("CREATE CATALOG other WITH ('type' = 'generic_in_memory')")
     assert rows(t_env, "SHOW DATABASES") == [("default_database",), ("sales",)]
-    assert rows(t_env, "SHOW CATALOGS") == [("default_catalog",), ("other",)]
+    assert rows(t_env, "SHOW CATALOGS") == [("default_catalog",), ("other",), ("state",)]
     t_env.execute_sql("USE sales")
     assert rows(t_env, "SHOW CURRENT DATABASE") == [("sales",)]
     t_env.execute_sql("CREATE TABLE orders (n INT) WITH ('connector' = 'print')")

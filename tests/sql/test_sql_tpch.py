@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sql_results import tpc_tables
 
 import forkpoint as fp
 from forkpoint.connectors.formats.changes import change_type
@@ -23,10 +21,8 @@ from forkpoint.relational.changes import row_type
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable
-from servers.jars import BUILD, downloaded
 
 pytestmark = pytest.mark.slow
-PACKAGES = ("duckdb==1.5.5", "duckdb-extensions==1.5.5", "duckdb-extension-tpch==1.5.5")
 SCALE = 0.01  # 60,000 line items
 TYPES = {"int32": "INT", "int64": "BIGINT", "string": "STRING", "date32[day]": "DATE"}
 SPELLINGS = [
@@ -38,14 +34,7 @@ SPELLINGS = [
 
 @pytest.fixture(scope="module")
 def tpch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    install = [sys.executable, "-m", "pip", "install", "--quiet", *PACKAGES]
-    libraries = downloaded(BUILD / "tpch", lambda into: [*install, "--target", str(into)], f"pip cannot install {PACKAGES}")
-    directory = tmp_path_factory.mktemp("tpch")
-    program = [sys.executable, str(Path(__file__).with_name("tpch_data.py")), str(directory), str(SCALE)]
-    environment = {**os.environ, "PYTHONPATH": str(libraries), "HOME": str(directory)}
-    done = subprocess.run(program, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return directory
+    return tpc_tables("tpch", tmp_path_factory.mktemp("tpch"), SCALE)
 
 
 def ddl(path: Path) -> str:

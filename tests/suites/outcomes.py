@@ -17,7 +17,7 @@ from forkpoint.errors import JobFailed
 from forkpoint.sql.errors import SqlError
 
 SECONDS = 30
-"""After which a query counts as one that does not end."""
+"""Of CPU, after which a query counts as one that does not end."""
 _MARK = re.compile(r".*?, line \d+, column \d+: ", re.DOTALL)
 _STRICT = {
     "a CAST of a text that Flink does not read is an error": re.compile(r"CAST\('.*' is no [A-Z]"),
@@ -56,13 +56,13 @@ def limited(seconds: int) -> Iterator[None]:
     def ended(*_: Any) -> None:
         raise TooSlow(f"no result within {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, ended)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, ended)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def result(query: str, tables: fp.StreamTableEnvironment, shown: Callable[[Any], Any]) -> Rows:
@@ -76,9 +76,9 @@ def result(query: str, tables: fp.StreamTableEnvironment, shown: Callable[[Any],
 
 
 def outcome(
-    run: Callable[[], Rows], answer: Rows, place: tuple[str, int], query: str, others: Mapping[str, Callable[[], Rows]]
+    run: Callable[[], Rows], answer: Rows, place: tuple[str, int], query: str, others: Mapping[str, Callable[[Rows], bool]]
 ) -> Outcome:
-    """``run``: the query's result. ``others``: by the reason, what the answer is where Flink's meaning is another one."""
+    """``run``: the query's result. ``others``: by the reason, whether a result is what Flink's other meaning asks for."""
     try:
         with limited(SECONDS):
             found = run()
@@ -96,7 +96,7 @@ def outcome(
     if found == answer:
         return Outcome("equal", *place, query)
     for reason, other in others.items():
-        if found == other():
+        if other(found):
             return Outcome("differs", *place, query, reason)
     return Outcome("wrong", *place, query, f"{_shown(found - answer)} instead of {_shown(answer - found)}")
 

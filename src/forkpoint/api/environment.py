@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self, TypedDict, Unpack, overload
@@ -337,17 +337,18 @@ class StreamExecutionEnvironment(AcceptedMixin):
         *,
         allow_non_restored: bool = False,
         renames: Mapping[str, str] | None = None,
+        accept_empty: Collection[str] = (),
     ) -> CheckResult:
         """Report what ``execute(restore=savepoint)`` would do with the saved state, without starting or writing anything.
 
-        ``savepoint``: a path, URL, id or label, or ``"latest"``. ``allow_non_restored`` and ``renames``: as in
-        RestoreOptions. The environment keeps its operators; ``execute()`` may follow.
+        ``savepoint``: a path, URL, id or label, or ``"latest"``. ``allow_non_restored``, ``renames`` and
+        ``accept_empty``: as in RestoreOptions. The environment keeps its operators; ``execute()`` may follow.
         """
         self._check()
         from forkpoint.api import execution
 
         job = execution.inspect(self, self._name(job_name))
-        return execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+        return execution.check(job, savepoint, allow_non_restored=allow_non_restored, renames=renames, accept_empty=accept_empty)
 
     def close(self) -> None:
         """Discard operators that were not executed. Running jobs continue."""

@@ -8,7 +8,7 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -112,14 +112,19 @@ def inspect(env: StreamExecutionEnvironment, name: str | None) -> Inspected:
 
 
 def check(
-    job: Inspected, savepoint: str, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None
+    job: Inspected,
+    savepoint: str,
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
 ) -> CheckResult:
     """Compare a job with a savepoint; see ``StreamExecutionEnvironment.check``."""
     if job.state_root is None and savepoint == LATEST:
         raise ConfigError("no state root is set, so there is no latest savepoint; set one, or give a savepoint's path")
     path, saved = _saved(job, savepoint)
     with values_of(Program(allow_pickle=job.options.allow_pickle)):
-        plan = check_program(job.graph, saved, allow_non_restored=allow_non_restored, renames=renames)
+        plan = check_program(job.graph, saved, allow_non_restored=allow_non_restored, renames=renames, accept_empty=accept_empty)
     return CheckResult(job.name, path, saved if isinstance(saved, Savepoint) else None, plan, saved.epoch, saved.job)
 
 

@@ -177,7 +177,9 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     `amounts`: of each state, including empty ones; None if unknown.
 
-    `rescaled`: the job was rescaled to `parallelism` while it ran; runs that continue from here keep it."""
+    `rescaled`: the job was rescaled to `parallelism` while it ran; runs that continue from here keep it.
+
+    `emptied`: of a run's start, the uids of operators whose saved state did not fit, and that start empty."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -205,6 +207,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     drained: bool = False
     withheld: bool = False
     rescaled: bool = False
+    emptied: list[str] = field(default_factory=list)
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -251,7 +254,8 @@ class Run(Record, frozen=True, kw_only=True):
     """run.json: one run of a job. `ended_ms`, `outcome` and `reason` are None while it runs, or if it was killed. `machine` and
     `pid`: of its driver. `engine_lost`: it failed because Spark ended; a new driver may continue. `published`: the epoch up to
     which its output is published. `skipped`: the files with records that sinks' systems refused and that were skipped on request.
-    `records`: the number of elements that its operators had received (or emitted, without an input) at its end, by uid."""
+    `records`: the number of elements that its operators had received (or emitted, without an input) at its end, by uid.
+    `emptied`: the uids of operators whose saved state did not fit, and that started empty."""
 
     format_version: Literal[1] = 1
     job: Name
@@ -272,6 +276,7 @@ class Run(Record, frozen=True, kw_only=True):
     published: Epoch | None = None
     skipped: list[str] = field(default_factory=list)
     records: dict[str, Count] = field(default_factory=dict)
+    emptied: list[str] = field(default_factory=list)
 
     @property
     def ended_well(self) -> bool:

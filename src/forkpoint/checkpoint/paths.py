@@ -19,6 +19,7 @@
     jobs/<job>/refused/<uid>/<epoch>-<group>.parquet  skipped records, which a sink's system refused
     jobs/<job>/received/<uid>/<enumerator>/<name>     messages that a source has not acknowledged
     sinks/<digest>.json                               the job that owns an output location
+    catalogs/<name>/<version>.json                    a version of a catalogue of tables
     logs/<name>.log                                   of detached drivers
     savepoints/<job>/<id>/                            or any other directory, with
         savepoint.json
@@ -47,8 +48,9 @@ JOBS = "jobs"
 SAVEPOINTS = "savepoints"
 LOGS = "logs"
 SINKS = "sinks"
+CATALOGS = "catalogs"
 PROGRAMS = "programs"
-AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, PROGRAMS)  # all directories of forkpoint below a state root
+AREAS = (JOBS, SAVEPOINTS, LOGS, SINKS, CATALOGS, PROGRAMS)  # all directories of forkpoint below a state root
 SAVEPOINT_FILE = "savepoint.json"
 MAX_EPOCH = 10**12 - 1
 _MAX_SEGMENT = 200  # file systems allow 255 bytes; the rest is for suffixes
@@ -275,6 +277,17 @@ def log_file(name: str) -> str:
 def sink_file(place: str) -> str:
     """The record of the job that owns an output location."""
     return f"{SINKS}/{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
+
+
+def catalog_file(name: str, version: int) -> str:
+    """A version of a catalogue of tables."""
+    return f"{CATALOGS}/{escape(name)}/{_epoch(version)}.json"
+
+
+def parse_catalog_file(path: str) -> tuple[str, int]:
+    """The catalogue and version of a ``catalog_file``."""
+    _, name, version = path.split("/")
+    return unescape(name), int(version.removesuffix(".json"))
 
 
 def source_file(uid: str, name: str) -> str:

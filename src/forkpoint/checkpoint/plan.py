@@ -9,6 +9,9 @@ from msgspec import field
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Count, Name
 
+CHANGES, KEY, KEEPS = "changes", "key", "keeps"
+"""Properties of a query's operator: what its result does, by which key, and what bounds its state."""
+
 
 class PlanInput(Record, frozen=True, kw_only=True):
     """An input of an operator. ``ship_strategy``: the partitioning of elements, by Flink's name. ``tag``: of the side output that
@@ -21,7 +24,8 @@ class PlanInput(Record, frozen=True, kw_only=True):
 
 
 class PlanOperator(Record, frozen=True, kw_only=True):
-    """``generated_uid``: the program did not set the uid. ``type``: of its output, in words."""
+    """``generated_uid``: the program did not set the uid. ``type``: of its output, in words. ``properties``: of a query's
+    operator."""
 
     uid: Name
     name: str
@@ -30,6 +34,7 @@ class PlanOperator(Record, frozen=True, kw_only=True):
     generated_uid: bool = False
     stateful: bool = False
     type: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
     inputs: list[PlanInput] = field(default_factory=list)
 
 

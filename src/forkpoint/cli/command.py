@@ -23,6 +23,7 @@ COMMANDS = {
     "ab": "ab.ab",
     "check": "check.check",
     "plan": "check.plan",
+    "explain": "jobs.explain",
     "recompute": "recompute.recompute",
     "list": "jobs.list_",
     "savepoint": "jobs.savepoint",

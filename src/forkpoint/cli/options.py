@@ -46,6 +46,25 @@ map_option = click.option(
     callback=lambda ctx, param, given: dict(split_pair(value, param) for value in given),
     help="Restore the state of uid OLD to uid NEW; repeatable.",
 )
+
+
+def _uids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    found = [split_pair(value, param) for value in values]
+    for uid, what in found:
+        if what != "empty":
+            raise click.BadParameter(f"{what!r} cannot be accepted for {uid!r}; write {uid}=empty")
+    return tuple(uid for uid, _ in found)
+
+
+accept_option = click.option(
+    "--accept",
+    "accept_empty",
+    metavar="UID=empty",
+    type=ANY_UID,
+    multiple=True,
+    callback=_uids,
+    help="If the saved state of operator UID does not fit, start it empty; repeatable. What was written stays as it is.",
+)
 pyflink_option = click.option("--pyflink", is_flag=True, help="Provide forkpoint as pyflink to a program that imports it.")
 allow_non_restored_option = click.option(
     "-n", "--allow-non-restored-state", is_flag=True, help="Drop saved state and fields that the program no longer has."

@@ -209,7 +209,8 @@ class RestoreOptions:
     ``savepoint``: a path, URL, id or label, ``"latest"``, ``"none"`` to start without state, or None to resume from the
     newest checkpoint. ``allow_non_restored``: drop saved state, and fields of saved values, that the program no longer
     has, instead of refusing the restore. ``renames``: saved uid → current uid. ``claim``: delete the savepoint after the
-    restore. ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain.
+    restore. ``allow_drained``: resume from the newest checkpoint even if the job was stopped with a drain. ``accept_empty``: the
+    uids of operators that start empty if their saved state does not fit.
     """
 
     savepoint: str | None = None
@@ -217,6 +218,7 @@ class RestoreOptions:
     renames: Mapping[str, str] = field(default_factory=dict)
     claim: bool = False
     allow_drained: bool = False
+    accept_empty: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The operations of the ``forkpoint`` command, as Python functions over plain values.
 
-    running jobs      list_jobs, savepoint, rescale, stop, cancel, wait
+    running jobs      list_jobs, explain, savepoint, rescale, stop, cancel, wait
     programs          run (in the background), drive (in this process), supervise, check, plan, upgrade, fork, replay, ab,
                       recompute (of SQL)
     savepoints        savepoints, show, label, dispose, edit; import_spark_checkpoint, inspect_spark_checkpoint (in the package
@@ -21,6 +21,7 @@ from forkpoint.extras import is_installed, loader
 if TYPE_CHECKING:
     from forkpoint.driver.start.preflight import HostReport
     from forkpoint.operations.jobs.cleanup import gc
+    from forkpoint.operations.jobs.explanation import JobExplained, OperatorExplained, explain
     from forkpoint.operations.jobs.lineage import Tree, tree
     from forkpoint.operations.jobs.recovery import Published, Recovery, publish, recover
     from forkpoint.operations.jobs.running import (
@@ -78,8 +79,10 @@ __all__ = [
     "EditRequest",
     "Edited",
     "HostReport",
+    "JobExplained",
     "NoJob",
     "Observer",
+    "OperatorExplained",
     "ProgramEnd",
     "ProgramFailed",
     "Published",
@@ -112,6 +115,7 @@ __all__ = [
     "edit",
     "entries",
     "entries_of",
+    "explain",
     "follow_state",
     "fork",
     "forked",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.operations.jobs.cleanup import Leftovers
+    from forkpoint.operations.jobs.explanation import JobExplained
     from forkpoint.operations.jobs.lineage import Tree
     from forkpoint.operations.jobs.recovery import Recovery
     from forkpoint.operations.saved_state.catalog import SavepointShown
@@ -78,6 +79,7 @@ def tree_json(tree: Tree) -> dict[str, Any]:
 
 
 def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
+    from forkpoint.checkpoint.manifest import Run
     from forkpoint.checkpoint.savepoint_manifest import Savepoint
     from forkpoint.operations.jobs.lineage import job_of
 
@@ -96,7 +98,13 @@ def _node_json(node: Node, tree: Tree) -> dict[str, Any]:
         "path": tree.paths.get(key.id) if key.kind == "savepoint" else None,
         "missing": record is None,
         "program": tree.programs.get(run) if run is not None else None,
+        "emptied": record.emptied if isinstance(record, Run) else [],
     }
+
+
+def explained_json(found: JobExplained) -> dict[str, Any]:
+    """The operators of a job."""
+    return {**attributes(found, "job run state"), "operators": [asdict(each) for each in found.operators]}
 
 
 def states_json(found: StatesShown) -> dict[str, Any]:

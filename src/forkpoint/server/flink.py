@@ -112,6 +112,7 @@ def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
             operator_strategy="",
             description=operator.name,
             stage=operator.stage,
+            optimizer_properties=operator.properties,
             type=operator.type,
             inputs=[
                 m.PlanInput(

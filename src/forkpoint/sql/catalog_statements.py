@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from forkpoint.sql.errors import Text
 from forkpoint.sql.tokens import Tokens
 
+IN_MEMORY, STORED = "generic_in_memory", "state-root"
+"""The types of catalogues: those that end with the session, and those that are kept under the state root."""
 _LISTS = ("TABLES", "VIEWS", "CATALOGS", "DATABASES", "USER FUNCTIONS", "FUNCTIONS", "COLUMNS")
 _NOT_HERE = {
     "MODULES": "there are no modules; SHOW FUNCTIONS lists the functions",
@@ -52,6 +54,12 @@ class Describe:
 
 
 @dataclass(frozen=True)
+class DescribeCatalog:
+    name: str
+    at: int
+
+
+@dataclass(frozen=True)
 class Use:
     """``what``: CATALOG or DATABASE."""
 
@@ -62,13 +70,14 @@ class Use:
 
 @dataclass(frozen=True)
 class CreateSpace:
-    """CREATE CATALOG or DATABASE. ``first``: the new catalogue's first database."""
+    """CREATE CATALOG or DATABASE. ``first``: the new catalogue's first database. ``of``: its type."""
 
     what: str
     name: str
     if_not_exists: bool
     first: str
     at: int
+    of: str = IN_MEMORY
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class DropSpace:
     at: int
 
 
-CatalogStatement = Show | ShowCurrent | ShowCreate | Describe | Use | CreateSpace | DropSpace
+CatalogStatement = Show | ShowCurrent | ShowCreate | Describe | DescribeCatalog | Use | CreateSpace | DropSpace
 
 
 def catalog_statement(source: Text, tokens: Tokens) -> CatalogStatement | None:
@@ -90,6 +99,10 @@ def catalog_statement(source: Text, tokens: Tokens) -> CatalogStatement | None:
     if tokens.take("SHOW"):
         return _show(source, tokens)
     if tokens.take("DESCRIBE") or tokens.take("DESC"):
+        if tokens.take("CATALOG"):
+            tokens.take("EXTENDED")
+            at = tokens.offset
+            return DescribeCatalog(tokens.path("a catalogue's name"), at)
         at = tokens.offset
         return Describe(tokens.path("a table's name"), at)
     if tokens.take("USE"):
@@ -147,10 +160,9 @@ def _create_space(source: Text, tokens: Tokens, what: str) -> CreateSpace:
     options = tokens.options(offsets) if tokens.take("WITH") else {}
     known = {"type", "default-database"} if what == "CATALOG" else set()
     for option in options.keys() - known:
-        raise source.error(offsets[option], f"a {what.lower()} in memory has no option {option!r}")
-    if options.get("type", "generic_in_memory") != "generic_in_memory":
-        problem = (
-            "catalogues are in memory ('type' = 'generic_in_memory'); keep CREATE TABLE statements in a file and run it with -f"
-        )
+        raise source.error(offsets[option], f"a {what.lower()} has no option {option!r}")
+    of = options.get("type", IN_MEMORY)
+    if of not in (IN_MEMORY, STORED):
+        problem = f"a catalogue's type is {IN_MEMORY!r} (it ends with the session) or {STORED!r} (kept under the state root)"
         raise source.error(offsets["type"], problem)
-    return CreateSpace(what, name, if_not_exists, options.get("default-database", "default"), at)
+    return CreateSpace(what, name, if_not_exists, options.get("default-database", "default"), at, of)

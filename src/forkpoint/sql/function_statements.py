@@ -12,7 +12,8 @@ _NAME = "a function's name"
 
 @dataclass(frozen=True)
 class CreateFunction:
-    """``of``: the module and attribute that is the function. ``system``: it has no database, and precedes SQL's own."""
+    """``of``: the module and attribute that is the function. ``system``: it has no database, and precedes SQL's own.
+    ``temporary``: no other session has it."""
 
     name: str
     of: str
@@ -20,6 +21,7 @@ class CreateFunction:
     system: bool
     if_not_exists: bool
     at: int
+    temporary: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ def function_statement(source: Text, tokens: Tokens) -> FunctionStatement | None
     for verb in ("CREATE", "DROP"):
         for words in (("TEMPORARY", "SYSTEM", "FUNCTION"), ("TEMPORARY", "FUNCTION"), ("FUNCTION",)):
             if tokens.take(verb, *words):
-                return (_create if verb == "CREATE" else _drop)(source, tokens, "SYSTEM" in words)
+                return (_create if verb == "CREATE" else _drop)(source, tokens, words)
     if tokens.peek("ALTER", "FUNCTION") or tokens.peek("ALTER", "TEMPORARY"):
         raise source.error(tokens.offset, "ALTER FUNCTION is not supported; DROP FUNCTION and CREATE FUNCTION")
     return None
 
 
-def _create(source: Text, tokens: Tokens, system: bool) -> CreateFunction:
+def _create(source: Text, tokens: Tokens, words: tuple[str, ...]) -> CreateFunction:
     if_not_exists, at = tokens.take("IF", "NOT", "EXISTS"), tokens.offset
     name = tokens.path(_NAME)
     tokens.expect("AS")
@@ -54,9 +56,9 @@ def _create(source: Text, tokens: Tokens, system: bool) -> CreateFunction:
         raise source.error(language, "functions are written in Python: add LANGUAGE PYTHON")
     if tokens.peek("USING"):
         raise source.error(tokens.offset, "USING is not supported: install the module, or put it beside the file of SQL")
-    return CreateFunction(name, of, of_at, system, if_not_exists, at)
+    return CreateFunction(name, of, of_at, "SYSTEM" in words, if_not_exists, at, "TEMPORARY" in words)
 
 
-def _drop(source: Text, tokens: Tokens, system: bool) -> DropFunction:
+def _drop(source: Text, tokens: Tokens, words: tuple[str, ...]) -> DropFunction:
     if_exists, at = tokens.take("IF", "EXISTS"), tokens.offset
-    return DropFunction(tokens.path(_NAME), system, if_exists, at)
+    return DropFunction(tokens.path(_NAME), "SYSTEM" in words, if_exists, at)

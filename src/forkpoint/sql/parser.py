@@ -86,11 +86,11 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
                 "CREATE OR REPLACE is not supported: connectors do not delete what a table has; DROP and CREATE, or ALTER it"
             )
             raise source.error(tokens.offset, problem)
-        tokens.take("TEMPORARY")
+        temporary = tokens.take("TEMPORARY")
         if tokens.take("TABLE"):
-            return create_table(source, tokens)
+            return create_table(source, tokens, temporary=temporary)
         if tokens.take("VIEW"):
-            return _create_view(source, tokens)
+            return _create_view(source, tokens, temporary=temporary)
         raise tokens.unexpected("TABLE, VIEW, FUNCTION, DATABASE or CATALOG")
     if tokens.take("ALTER"):
         return alteration(source, tokens)
@@ -146,10 +146,10 @@ def _explained(source: Text, tokens: Tokens) -> Query | Insert:
     return _insert(source, tokens) if tokens.peek("INSERT") else parse_query(source, tokens)
 
 
-def _create_view(source: Text, tokens: Tokens) -> CreateView:
+def _create_view(source: Text, tokens: Tokens, *, temporary: bool) -> CreateView:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     at = tokens.offset
     name = tokens.path(TABLE_NAME)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
     tokens.expect("AS")
-    return CreateView(name, columns, parse_query(source, tokens), if_not_exists, at)
+    return CreateView(name, columns, parse_query(source, tokens), if_not_exists, at, temporary)

@@ -60,7 +60,7 @@ class WatermarkClause:
 class CreateTable:
     """``offsets``: of the options, by name, and of the table's name as ``""``. ``schema``: the columns that are read and written.
     ``reading``: the columns of the table in queries, if some are ``computed``, or are event time; bound from these, once the
-    table is created."""
+    table is created. ``temporary``: no other session has it."""
 
     name: str
     schema: tuple[Field, ...]
@@ -74,6 +74,7 @@ class CreateTable:
     reading: Reading | None = None
     like: Like | None = None
     partitions: tuple[str, ...] = ()
+    temporary: bool = False
 
     @property
     def metadata(self) -> tuple[MetadataColumn, ...]:
@@ -113,6 +114,7 @@ class CreateView:
     query: Query
     if_not_exists: bool
     at: int
+    temporary: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def parse_query(source: Text, tokens: Tokens) -> Query:
     return Query(source, start, tokens.end)
 
 
-def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
+def create_table(source: Text, tokens: Tokens, *, temporary: bool = False) -> CreateTable | CreateTableAs:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     offsets = {"": tokens.offset}
     name = tokens.path(TABLE_NAME)
@@ -219,6 +221,7 @@ def create_table(source: Text, tokens: Tokens) -> CreateTable | CreateTableAs:
         watermark,
         like=like,
         partitions=tuple(partitions),
+        temporary=temporary,
     )
     if query is not None:
         if fields or computed:

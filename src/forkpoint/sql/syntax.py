@@ -15,6 +15,8 @@ from forkpoint.sql.tokens import dialect, named_calls
 
 _HINT = re.compile(r"\s*/\*\+")
 
+_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE")
+
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
@@ -46,6 +48,8 @@ def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
         name = token.token_type.name
         if name == "PARAMETER":
             raise query.source.error(query.start + token.start, "@ is not supported here")
+        if name in _NUMBERS and following is not None and following.token_type.name == "STRING":
+            raise query.source.error(query.start + token.start, f"a number has no {token.text.upper()} before it; use CAST")
         if name == "GROUP_BY" and following is not None and following.token_type.name == "DISTINCT":
             raise query.source.error(query.start + following.start, "GROUP BY DISTINCT is not supported yet")
 

@@ -111,9 +111,24 @@ def clause_of(column: ComputedColumn | MetadataColumn) -> str:
 
 
 def view_ddl(path: str, view: View) -> Answer:
+    return text(create_view(path, view))
+
+
+def create_view(path: str, view: View) -> str:
+    """The statement that creates a view."""
     statement = view.statement
     shown = f" ({', '.join(map(_quoted, statement.columns))})" if statement.columns else ""
-    return text(f"CREATE VIEW {_quoted(path)}{shown} AS\n{text_of(statement.query)}")
+    return f"CREATE VIEW {_quoted(path)}{shown} AS\n{text_of(statement.query)}"
+
+
+def insert_into(path: str, query: Query) -> str:
+    """The statement that writes a query's result into a table."""
+    return f"INSERT INTO {_quoted(path)} {text_of(query)}"
+
+
+def function_ddl(path: str, of: str) -> str:
+    """The statement that creates a function. ``of``: its module and name there."""
+    return f"CREATE FUNCTION {_quoted(path)} AS {literal(of)} LANGUAGE PYTHON"
 
 
 def _joined(lines: list[str]) -> str:

@@ -14,11 +14,13 @@ from forkpoint.graph.transformations import Edge
 from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Schema
-from forkpoint.sql.catalog_statements import CreateSpace, DropSpace, Use
+from forkpoint.sql.catalog_statements import IN_MEMORY, STORED, CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
 from forkpoint.table.connectors.registry import makes
 from forkpoint.table.function_catalog import FunctionCatalog
+from forkpoint.table.state_tables import STATE, StateTables
+from forkpoint.table.stored_catalogs import NEW, StoredCatalogs
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Reading
@@ -54,7 +56,7 @@ def read(name: str, table: CreateTable | StreamTable) -> Plan:
 
 def read_with(catalog: Catalog, path: str, options: Mapping[str, str]) -> Plan | None:
     """The plan that reads a table with the options of a hint. Raises ConfigError; None if there is no such table."""
-    table = catalog.tables.get(path) or catalog.unnamed.get(path)
+    table = catalog.table(path) or catalog.unnamed.get(path)
     if not isinstance(table, CreateTable):
         if catalog.has(path):
             raise ConfigError(f"{path!r} is not a table with options")
@@ -86,7 +88,8 @@ class ProgramView:
 @dataclass
 class Catalog:
     """Tables, streams and views by their paths: names without the default catalogue and database, whatever ``current`` is.
-    ``unnamed``: those of the program that SQL does not list, by generated names."""
+    ``unnamed``: those of the program that SQL does not list, by generated names. ``states``: what the catalogue `state` has.
+    ``stored``: the catalogues that are kept under the state root."""
 
     tables: dict[str, CreateTable] = field(default_factory=dict)
     streams: dict[str, StreamTable] = field(default_factory=dict)
@@ -95,6 +98,8 @@ class Catalog:
     unnamed: dict[str, CreateTable | StreamTable | ProgramView] = field(default_factory=dict)
     databases: dict[str, list[str]] = field(default_factory=lambda: {_DEFAULT[0]: [_DEFAULT[1]]})
     current: Space = _DEFAULT
+    states: StateTables = field(default_factory=StateTables)
+    stored: StoredCatalogs = field(default_factory=StoredCatalogs)
 
     @property
     def _all(self) -> Mapping[str, Any]:
@@ -113,9 +118,13 @@ class Catalog:
                 return ".".join(parts[size:])
         return ".".join(parts)
 
+    def table(self, path: str) -> CreateTable | None:
+        """The definition of a table, also of saved state."""
+        return self.tables.get(path) or self.states.table(path)
+
     def read(self, path: str) -> Plan | None:
         """The plan that reads a table, stream or view of the program; None if there is none."""
-        found = self.tables.get(path) or self.streams.get(path) or self.unnamed.get(path) or self.views.get(path)
+        found = self.streams.get(path) or self.unnamed.get(path) or self.views.get(path) or self.table(path)
         match found:
             case ProgramView(plan):
                 return plan
@@ -126,8 +135,8 @@ class Catalog:
     def source(self, scan: Scan) -> CreateTable | StreamTable:
         """The table that a plan reads, with the options that it reads it with."""
         name = scan.table
-        table = self.streams.get(name) or self.unnamed.get(name) or self.tables[name]
-        assert not isinstance(table, ProgramView)
+        table = self.streams.get(name) or self.unnamed.get(name) or self.table(name)
+        assert isinstance(table, CreateTable | StreamTable)
         return replace(table, options={**table.options, **dict(scan.options)}) if isinstance(table, CreateTable) else table
 
     def add_unnamed(self, kind: str, make: Callable[[str], CreateTable | StreamTable | ProgramView]) -> str:
@@ -147,11 +156,30 @@ class Catalog:
         """What is wrong with the database of a path, if anything."""
         parts = path.split(".")
         catalog, database = [*_DEFAULT[: max(0, 3 - len(parts))], *parts][:2]
-        if catalog not in self.databases:
-            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.databases)}"
-        if database not in self.databases[catalog] or len(parts) > 3:
-            return f"there is no database {database!r}; {did_you_mean(database, self.databases[catalog])}"
+        if catalog == STATE:
+            return f"catalogue {STATE!r} has the state of jobs; create tables and views elsewhere"
+        return self.missing_database((catalog, database if len(parts) <= 3 else ".".join(parts[1:-1])))
+
+    def missing_database(self, space: Space) -> str | None:
+        """What is wrong with a catalogue and database, if anything."""
+        catalog, database = space
+        if catalog not in self.catalogs():
+            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.catalogs())}"
+        if database not in self.databases_of(catalog):
+            return f"there is no database {database!r}; {did_you_mean(database, self.databases_of(catalog))}"
         return None
+
+    def catalogs(self) -> list[str]:
+        """The names of all catalogues."""
+        return sorted({*self.databases, STATE})
+
+    def databases_of(self, catalog: str) -> list[str]:
+        """The databases of a catalogue; none if there is no such catalogue."""
+        return self.states.databases() if catalog == STATE else self.databases.get(catalog, [])
+
+    def type_of(self, catalog: str) -> str:
+        """The type of a catalogue."""
+        return STATE if catalog == STATE else STORED if catalog in self.stored.known else IN_MEMORY
 
     def space(self, name: str) -> Space:
         """The catalogue and database of a database's name."""
@@ -163,31 +191,35 @@ class Catalog:
         if statement.what == "CATALOG":
             return self._change_catalogs(statement)
         catalog, name = self.space(statement.name)
-        if catalog not in self.databases:
-            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.databases)}"
+        if catalog not in self.catalogs():
+            return f"there is no catalogue {catalog!r}; {did_you_mean(catalog, self.catalogs())}"
+        if catalog == STATE and not isinstance(statement, Use):
+            return f"the databases of catalogue {STATE!r} are jobs; `forkpoint list -a` lists them"
         return self._change_databases(statement, catalog, name)
 
     def _change_catalogs(self, statement: Use | CreateSpace | DropSpace) -> str | None:
-        name, exists = statement.name, statement.name in self.databases
+        name, exists = statement.name, statement.name in self.catalogs()
         match statement:
             case CreateSpace(first=first):
                 if exists and not statement.if_not_exists:
                     return f"there already is a catalogue {name!r}"
+                if statement.of == STORED and not exists:
+                    self.stored.known.setdefault(name, NEW)
                 self.databases.setdefault(name, [first])
             case _ if not exists:
                 ignored = isinstance(statement, DropSpace) and statement.if_exists
-                return None if ignored else f"there is no catalogue {name!r}; {did_you_mean(name, self.databases)}"
+                return None if ignored else f"there is no catalogue {name!r}; {did_you_mean(name, self.catalogs())}"
             case Use():
-                self.current = name, self.databases[name][0]
+                self.current = name, next(iter(self.databases_of(name)), _DEFAULT[1])
             case DropSpace():
-                if name in (self.current[0], _DEFAULT[0]):
+                if name in (self.current[0], _DEFAULT[0], STATE):
                     return f"catalogue {name!r} is in use"
                 for database in self.databases.pop(name):
                     self._drop_tables((name, database))
         return None
 
     def _change_databases(self, statement: Use | CreateSpace | DropSpace, catalog: str, name: str) -> str | None:
-        known, space = self.databases[catalog], (catalog, name)
+        known, space = self.databases_of(catalog), (catalog, name)
         match statement:
             case CreateSpace():
                 if name in known and not statement.if_not_exists:
@@ -217,6 +249,8 @@ class Catalog:
 
     def tables_of(self, space: Space) -> list[str]:
         """The names of the tables and views of a database."""
+        if space[0] == STATE:
+            return sorted(self.states.tables(space[1]))
         found = {path: path.rpartition(".")[2] for path in self._all}
         return sorted(name for path, name in found.items() if self.path(name, space) == path)
 

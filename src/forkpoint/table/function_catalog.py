@@ -26,11 +26,13 @@ _KEYWORDS = {
 
 @dataclass
 class FunctionCatalog:
-    """``system``: functions by name, which precede SQL's own. ``own``: by path. ``called``: those that queries have called, by
+    """``system``: functions by name, which precede SQL's own. ``own``: by path. ``sources``: of those that are not temporary, the
+    module and the name there, by path. ``called``: those that queries have called, by
     identity. ``unnamed``: functions that expressions call without a name, by names made for them."""
 
     system: dict[str, UserFunction] = field(default_factory=dict)
     own: dict[str, UserFunction] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     called: dict[str, UserFunction] = field(default_factory=dict)
     unnamed: dict[str, UserFunction] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], tuple[str, Any]] = field(default_factory=dict)
@@ -74,6 +76,8 @@ class FunctionCatalog:
 
     def drop(self, path: str, *, system: bool) -> bool:
         """Whether there was such a function."""
+        if not system:
+            self.sources.pop(path.lower(), None)
         return (self.system if system else self.own).pop(path.lower(), None) is not None
 
     def unknown(self, path: str, *, system: bool) -> str:

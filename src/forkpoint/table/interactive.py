@@ -14,10 +14,11 @@ from forkpoint.sql.errors import Text
 from forkpoint.sql.function_statements import CreateFunction, DropFunction
 from forkpoint.sql.parser import Statement, parse_with_text
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query, Reset, Set
-from forkpoint.table.answers import Answer, create_table
+from forkpoint.table.answers import Answer, create_table, insert_into
 from forkpoint.table.api.query_results import QueryResult, throwaway
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
+from forkpoint.table.stored_definitions import is_stored, refresh
 
 _FUNCTIONS = (CreateFunction, DropFunction)
 _DEFINITIONS = (CreateTable, CreateView, AlterTable, AlterView, Drop, Set, Reset, Use, CreateSpace, DropSpace, *_FUNCTIONS)
@@ -63,13 +64,14 @@ class Interactive:
         """Execute statements, and yield what comes of each; the INSERTs among them are one program, at the end. Raises
         SqlError."""
         inserts: list[tuple[Statement, str]] = []
+        refresh(self.session)  # others may have changed catalogues
         for statement, text in parse_with_text(source):
             match statement:
                 case Query():
                     yield self._result(statement)
                 case Insert() | CreateTableAs():
                     execute(self._throwaway(), statement, source)  # finds mistakes; the job has an environment of its own
-                    inserts.append((statement, text))
+                    inserts.append((statement, self._for_job(statement, text)))
                 case _:
                     yield self._execute(statement, text, source)
         if inserts:
@@ -83,12 +85,20 @@ class Interactive:
 
     def _execute(self, statement: Statement, text: str, source: Text) -> Answer | None:
         answer = execute(self.session, statement, source)
-        if isinstance(statement, _DEFINITIONS):
+        if isinstance(statement, _DEFINITIONS) and not is_stored(self.session.catalog, statement):
             self._definitions.append(text)
         return answer
 
+    def _for_job(self, statement: Insert | CreateTableAs, text: str) -> str:
+        """A statement as the job executes it: a table of a stored catalogue is there already."""
+        if isinstance(statement, Insert) or not is_stored(self.session.catalog, statement.table):
+            return text
+        return insert_into(self.session.catalog.path(statement.table.name), statement.query)
+
     def _define_table_of(self, statement: CreateTableAs) -> None:
         path = self.session.catalog.path(statement.table.name)
+        if is_stored(self.session.catalog, statement.table):
+            return
         self._definitions.append(create_table(path, self.session.catalog.tables[path]))
 
     def _result(self, query: Query) -> QueryResult:

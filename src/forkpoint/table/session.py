@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from forkpoint.api.configuration import parse_boolean, parse_duration_ms
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
@@ -23,6 +25,7 @@ from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Insert, Query
+from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
@@ -31,6 +34,7 @@ from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.schema import Schema
+from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
 
@@ -62,6 +66,8 @@ class Session:
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.catalog.states.place is None:
+            self.catalog.states.place = partial(_state_root_of, self.env)
         self._initial = self.env.options, self.name
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
@@ -117,6 +123,8 @@ class Session:
             return
         table = self._table(statement.name, statement.at, statement.source)
         path = self.catalog.path(statement.name)
+        if path not in self.catalog.tables:
+            raise statement.source.error(statement.at, f"table {statement.name!r} is saved state: its columns are the job's")
         match statement.change:
             case Rename(column=None, to=to):
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
@@ -220,8 +228,14 @@ class Session:
 
     # -- queries
 
+    def load_catalogs(self) -> None:
+        """Read the catalogues that are kept under the state root, once."""
+        if not self.catalog.stored.loaded:
+            refresh(self)
+
     def plan(self, query: Query, given: Mapping[str, Plan] = MappingProxyType({})) -> Plan:
         """The plan of a query. ``given``: tables of the program, by their names in it. Raises SqlError."""
+        self.load_catalogs()
         return self._plan(query, None, (), given)
 
     def _plan(
@@ -245,7 +259,10 @@ class Session:
             view = self.catalog.views.get(path)
             if isinstance(view, View):
                 return self._plan_of_view(path, view, within)
-            return self.catalog.read(name if name in self.catalog.unnamed else path)
+            plan = self.catalog.read(name if name in self.catalog.unnamed else path)
+            if plan is None and (problem := self.catalog.states.missing(path)):
+                raise query.source.error(query.source.text.find(path.rpartition(".")[2], query.start), problem)
+            return plan
 
         return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
 
@@ -273,9 +290,10 @@ class Session:
 
     def _table(self, name: str, at: int, source: Text) -> CreateTable:
         path = self.catalog.path(name)
-        table = self.catalog.tables.get(path) or self.catalog.unnamed.get(name)
+        table = self.catalog.table(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
-            raise source.error(at, f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
+            problem = self.catalog.states.missing(path)
+            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
@@ -361,6 +379,10 @@ class Session:
                 f"table {scan.table!r}: a temporal join takes rows that are added, or upserts by the primary key, not changes"
             )
         return found
+
+
+def _state_root_of(env: StreamExecutionEnvironment) -> str:
+    return absolute(env.options.state_root or env.launch.state_root or state_root() or DEFAULT_STATE_ROOT)
 
 
 def _without_sort(plan: Plan, query: Query) -> Plan:

@@ -8,6 +8,7 @@ from forkpoint.sql.catalog_statements import (
     CatalogStatement,
     CreateSpace,
     Describe,
+    DescribeCatalog,
     DropSpace,
     Show,
     ShowCreate,
@@ -23,11 +24,19 @@ from forkpoint.table.catalog import View
 from forkpoint.table.explanation import explained, insertion
 from forkpoint.table.function_catalog import imported
 from forkpoint.table.session import Session
+from forkpoint.table.stored_definitions import save
 
 
 def execute(session: Session, statement: Statement, source: Text) -> Answer | None:
     """Execute a statement that is not a query; returns the rows that it answers, if any. The operators of an INSERT are added
     to the session's job."""
+    session.load_catalogs()
+    answer = _executed(session, statement, source)
+    save(session)
+    return answer
+
+
+def _executed(session: Session, statement: Statement, source: Text) -> Answer | None:
     match statement:
         case CreateTable():
             session.create_table(statement)
@@ -71,6 +80,8 @@ def _create_function(session: Session, statement: CreateFunction, source: Text) 
         session.create_function(statement.name, function, system=statement.system, if_not_exists=statement.if_not_exists)
     except ConfigError as error:
         raise error if isinstance(error, SqlError) else source.error(statement.at, str(error)) from error
+    if not (statement.temporary or statement.system):
+        session.catalog.functions.sources[session.catalog.path(statement.name).lower()] = statement.of
 
 
 def _set(session: Session, key: str | None, value: str | None, source: Text, at: int) -> Answer | None:
@@ -99,7 +110,7 @@ def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> 
             return Answer((f"current {what.lower()} name",), [(catalog.current[what == "DATABASE"],)])
         case ShowCreate(what=what, name=name, at=at):
             path = catalog.path(name)
-            table, view = catalog.tables.get(path), catalog.views.get(path)
+            table, view = catalog.table(path), catalog.views.get(path)
             if what == "TABLE" and table is not None:
                 return table_ddl(path, table)
             if what == "VIEW" and isinstance(view, View):
@@ -108,6 +119,10 @@ def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> 
             raise source.error(at, f"there is no {what.lower()} {path!r} with a CREATE statement; {did_you_mean(path, known)}")
         case Describe(name=name, at=at):
             return columns(session.described(name, at, source), title="name")
+        case DescribeCatalog(name=name, at=at):
+            if name not in catalog.catalogs():
+                raise source.error(at, f"there is no catalogue {name!r}; {did_you_mean(name, catalog.catalogs())}")
+            return Answer(("info name", "info value"), [("name", name), ("type", catalog.type_of(name)), ("comment", "")])
         case Use() | CreateSpace() | DropSpace():
             problem = catalog.change_spaces(statement)
             if problem is not None:
@@ -119,7 +134,7 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
     catalog = session.catalog
     match statement.what:
         case "CATALOGS":
-            return names("catalog", sorted(catalog.databases), statement)
+            return names("catalog", catalog.catalogs(), statement)
         case "USER FUNCTIONS":
             return names("function", catalog.functions.names(), statement)
         case "FUNCTIONS":
@@ -131,11 +146,11 @@ def _show(session: Session, statement: Show, source: Text) -> Answer:
             return columns(found, title="field name", statement=statement)
         case "DATABASES":
             of = statement.of or catalog.current[0]
-            if of not in catalog.databases:
-                raise source.error(statement.at, f"there is no catalogue {of!r}; {did_you_mean(of, catalog.databases)}")
-            return names("database", sorted(catalog.databases[of]), statement)
+            if of not in catalog.catalogs():
+                raise source.error(statement.at, f"there is no catalogue {of!r}; {did_you_mean(of, catalog.catalogs())}")
+            return names("database", sorted(catalog.databases_of(of)), statement)
     space = catalog.current if statement.of is None else catalog.space(statement.of)
-    problem = catalog.missing_space(catalog.path("any", space))
+    problem = catalog.missing_database(space)
     if problem is not None:
         raise source.error(statement.at, problem)
     views = {*catalog.views, *catalog.streams}

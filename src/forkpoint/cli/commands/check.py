@@ -13,7 +13,7 @@ from forkpoint import operations
 from forkpoint.cli import failures
 from forkpoint.cli.commands.run import RunCommand
 from forkpoint.cli.names import SAVEPOINT_OR_LATEST
-from forkpoint.cli.options import allow_non_restored_option, map_option, pyflink_option
+from forkpoint.cli.options import accept_option, allow_non_restored_option, map_option, pyflink_option
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import current
 from forkpoint.savepoint.catalog.listing import LATEST
@@ -35,6 +35,7 @@ _STYLES = {"restored": "green", "migrated": "cyan", "dropped": "yellow", "refuse
 @allow_non_restored_option
 @click.option("--name", metavar="JOB", help="Override the program's job name.")
 @map_option
+@accept_option
 @pyflink_option
 @click.argument("app", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -43,6 +44,7 @@ def check(
     allow_non_restored_state: bool,
     name: str | None,
     renames: dict[str, str],
+    accept_empty: tuple[str, ...],
     app: str,
     args: Sequence[str],
     pyflink: bool,
@@ -60,6 +62,7 @@ def check(
         name=name,
         allow_non_restored=allow_non_restored_state,
         renames=renames,
+        accept_empty=accept_empty,
         pyflink=pyflink,
         state_root=settings.given_root,
     )
@@ -78,16 +81,26 @@ def check(
 @click.command()
 @allow_non_restored_option
 @map_option
+@accept_option
 @pyflink_option
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.argument("new", type=click.Path(exists=True, dir_okay=False, readable=True))
-def plan(old: str, new: str, allow_non_restored_state: bool, renames: dict[str, str], pyflink: bool) -> None:
+def plan(
+    old: str,
+    new: str,
+    allow_non_restored_state: bool,
+    renames: dict[str, str],
+    accept_empty: tuple[str, ...],
+    pyflink: bool,
+) -> None:
     """Show what the program NEW would make of the state of the program OLD.
 
     Both programs run up to their first execute(), which starts no job and writes nothing. Exit code 0: the state fits; 4: a
     restore would be refused.
     """
-    job, found = operations.plan(old, new, allow_non_restored=allow_non_restored_state, renames=renames, pyflink=pyflink)
+    job, found = operations.plan(
+        old, new, allow_non_restored=allow_non_restored_state, renames=renames, accept_empty=accept_empty, pyflink=pyflink
+    )
     current().output.result(*plan_shown(job, found, {}, f"{new} can go on from the state of {old}"))
     click.get_current_context().exit(failures.REFUSED if found.refused else failures.OK)
 

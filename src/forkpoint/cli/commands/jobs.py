@@ -1,4 +1,4 @@
-"""Commands about jobs: list, savepoint, rescale, stop, cancel, publish, tree."""
+"""Commands about jobs: list, explain, savepoint, rescale, stop, cancel, publish, tree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.checkpoint.manifest import Run
+from forkpoint.checkpoint.plan import CHANGES, KEEPS, KEY
 from forkpoint.cli import text
 from forkpoint.cli.names import JOB, PlaceType
 from forkpoint.cli.output import TextOutput
 from forkpoint.cli.settings import Command, current
-from forkpoint.operations.shapes import tree_json, view_json
+from forkpoint.operations.shapes import explained_json, tree_json, view_json
 from forkpoint.protocol.registry import RunView
 
 if TYPE_CHECKING:
     from forkpoint.checkpoint.lineage import Node
-    from forkpoint.operations import Tree
+    from forkpoint.operations import OperatorExplained, Tree
 
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable", is_flag=True, help="Leave out entries that do not fit their types, and list them in savepoint.json."
@@ -159,6 +160,27 @@ def _show(out: TextOutput, done: operations.Published) -> None:
     out.line(f"job {done.job}: {but}all output up to epoch {done.epoch} is published")
 
 
+@click.command(cls=Command)
+@click.argument("job", type=JOB)
+def explain(job: str) -> None:
+    """Show the operators of JOB: of queries also what they keep and for how long, and of all how much."""
+    settings = current()
+    found = operations.explain(job, state_root=settings.given_root)
+
+    def show(out: TextOutput) -> None:
+        out.line(f"job {found.job}, run {found.run}: {found.state}")
+        titles = ["UID", "OPERATOR", "CHANGES", "KEY", "KEEPS", "ROWS IN", "ROWS OUT", "ENTRIES", "SIZE"]
+        out.table(titles, [_explained(each) for each in found.operators], right=titles[5:])
+
+    settings.output.result(explained_json(found), show)
+
+
+def _explained(operator: OperatorExplained) -> list[str]:
+    told = [operator.properties.get(name, "-") for name in (CHANGES, KEY, KEEPS)]
+    counts = ["-" if each is None else f"{each:,}" for each in (operator.rows_in, operator.rows_out, operator.entries)]
+    return [operator.uid, operator.name, *told, *counts, "-" if operator.bytes is None else text.size(operator.bytes)]
+
+
 _COLORS = {"run": "cyan", "savepoint": "yellow"}
 
 
@@ -195,6 +217,8 @@ def _described(node: Node, tree: Tree) -> Text:
             words.append(os.path.basename(tree.programs[record.job, record.run]))
         if record.parent.kind == "checkpoint":
             words.append(f"from checkpoint {record.parent.epoch} of {record.parent.run}")
+        if record.emptied:
+            words.append(f"with empty state of {', '.join(record.emptied)}")
         label, note, created_ms = record.label, None, record.started_ms
     else:
         marks = {"drained": record.drained, "edited": record.edited, "scheduled": record.schedule_ms is not None}

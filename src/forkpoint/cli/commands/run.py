@@ -15,6 +15,7 @@ from forkpoint import logs, operations
 from forkpoint.cli import failures
 from forkpoint.cli.names import RESTORED
 from forkpoint.cli.options import (
+    accept_option,
     allow_non_restored_option,
     autoscale_option,
     map_option,
@@ -72,6 +73,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the start of a program and the restore of its state."""
     for option in (
         map_option,
+        accept_option,
         pyflink_option,
         click.option("--engine", type=click.Choice(["spark", "local"]), help="[env: FORKPOINT_ENGINE; default: spark]"),
         click.option(
@@ -101,6 +103,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         options["renames"],
         given("claim_mode") == "claim",
         given("allow_drained", False),
+        options["accept_empty"],
     )
     return RunRequest(
         app,

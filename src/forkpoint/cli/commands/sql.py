@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ def _interactive(file: str | None, engine: str | None) -> Interactive:
     from forkpoint.table.session import Session
 
     env = StreamExecutionEnvironment.get_execution_environment()
+    env.launch = replace(env.launch, state_root=current().state_root.place)
     if engine is not None:
         env.configure({"execution.engine": engine})
     found = Interactive(Session(env))

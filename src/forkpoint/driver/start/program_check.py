@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.states import StateInfo
@@ -22,6 +22,7 @@ def check_program(
     *,
     allow_non_restored: bool = False,
     renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
     must_fit: bool = False,
 ) -> RestorePlan:
     """Compare a program with a savepoint or checkpoint: returns the plan that a run would follow, including refused rows.
@@ -31,21 +32,33 @@ def check_program(
     otherwise. Only the run finds numbers that a wider type cannot represent exactly, and migrations that raise, before it changes
     anything.
     """
-    return _compared(Saved.of(saved), graph, allow_non_restored, renames, check_only=not must_fit)
+    return _compared(Saved.of(saved), graph, allow_non_restored, renames, accept_empty, check_only=not must_fit)
 
 
 def compare_programs(
-    old: JobGraph, new: JobGraph, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None
+    old: JobGraph,
+    new: JobGraph,
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
 ) -> RestorePlan:
     """The same for the state of a program that has not run: what a savepoint of the old program would have."""
     operators = {operator.uid: operator.name for operator in old.operators}
     specs = {operator.uid: operator.spec for operator in old.operators}
     sources = {uid: spec.position for uid, spec in specs.items() if isinstance(spec, WatermarkSpec)}
-    return _compared(Saved(tuple(declared_states(old)), operators, sources), new, allow_non_restored, renames, check_only=True)
+    saved = Saved(tuple(declared_states(old)), operators, sources)
+    return _compared(saved, new, allow_non_restored, renames, accept_empty, check_only=True)
 
 
 def _compared(
-    saved: Saved, graph: JobGraph, allow_non_restored: bool, renames: Mapping[str, str] | None, *, check_only: bool
+    saved: Saved,
+    graph: JobGraph,
+    allow_non_restored: bool,
+    renames: Mapping[str, str] | None,
+    accept_empty: Collection[str],
+    *,
+    check_only: bool,
 ) -> RestorePlan:
     return plan_restore(
         saved,
@@ -53,6 +66,7 @@ def _compared(
         [_program_operator(operator) for operator in graph.operators],
         allow_non_restored=allow_non_restored,
         renames=renames,
+        accept_empty=accept_empty,
         check_only=check_only,
     )
 

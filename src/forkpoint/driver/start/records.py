@@ -19,6 +19,7 @@ from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
+from forkpoint.relational.descriptions import properties_of
 from forkpoint.storage.base import Storage
 
 
@@ -67,6 +68,7 @@ class RunRecords:
             },
             machine=socket.gethostname(),
             pid=os.getpid(),
+            emptied=manifest.emptied,
         )
         self.storage.put(self.paths.plan_file(manifest.run), PLAN.dump(self.plan))
         self._put(self._run)
@@ -137,6 +139,7 @@ def plan_of(graph: JobGraph) -> Plan:
             generated_uid=operator.generated_uid,
             stateful=operator.stateful,
             type=None if output is None else repr(output),
+            properties=properties_of(operator.spec, output),
             inputs=inputs,
         )
 

@@ -67,6 +67,7 @@ class Restored:
     amounts: tuple[StateAmount, ...] | None = None  # None: unknown
     epoch: int = 1  # of the run's first manifest; later than the job's and the savepoint's
     on_proven: Callable[[], object] | None = None  # called once the run has committed an epoch
+    emptied: tuple[str, ...] = ()  # the operators whose state does not fit, and that start empty
 
 
 @dataclass(frozen=True)
@@ -219,18 +220,27 @@ class Restorer:
             snapshots=tuple(snapshots),
             epoch=epoch,
             on_proven=dispose if self.options.claim else None,
+            emptied=plan.emptied,
         )
 
     def _depends_on_entries(self, newest: Manifest) -> bool:
         """Whether the program fits only if some removed states are empty, which is known for a savepoint but not a checkpoint."""
-        graph, renames = self.graph, self.options.renames
-        if self.options.allow_non_restored or not check_program(graph, newest, renames=renames).refused:
+        if self.options.allow_non_restored or not self._compared(newest, allow_non_restored=False).refused:
             return False
-        return not check_program(graph, newest, allow_non_restored=True, renames=renames).refused
+        return not self._compared(newest, allow_non_restored=True).refused
 
     def _plan(self, saved: Savepoint | Manifest) -> RestorePlan:
-        allowed, renames = self.options.allow_non_restored, self.options.renames
-        return check_program(self.graph, saved, allow_non_restored=allowed, renames=renames, must_fit=True)
+        return self._compared(saved, allow_non_restored=self.options.allow_non_restored, must_fit=True)
+
+    def _compared(self, saved: Savepoint | Manifest, *, allow_non_restored: bool, must_fit: bool = False) -> RestorePlan:
+        return check_program(
+            self.graph,
+            saved,
+            allow_non_restored=allow_non_restored,
+            renames=self.options.renames,
+            accept_empty=self.options.accept_empty,
+            must_fit=must_fit,
+        )
 
 
 def from_checkpoint(manifest: Manifest) -> Restored:
@@ -244,6 +254,7 @@ def from_checkpoint(manifest: Manifest) -> Restored:
         tuple(manifest.snapshots),
         manifest.processing_time_ms,
         None if manifest.amounts is None else tuple(manifest.amounts),
+        emptied=tuple(manifest.emptied) if manifest.kind == "start" else (),  # by a run that has committed no epoch
     )
 
 

@@ -193,6 +193,7 @@ def start_manifest(
         snapshots=list(restored.snapshots),
         parent=restored.parent,
         incarnation=incarnation or uuid.uuid4().hex[:12],
+        emptied=list(restored.emptied),
     )
 
 

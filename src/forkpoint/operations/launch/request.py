@@ -105,6 +105,7 @@ class RunRequest:
             ("--max-parallelism", self.max_parallelism),
             ("--engine", self.engine),
             *(("--map", f"{old}={new}") for old, new in restore.renames.items()),
+            *(("--accept", f"{uid}=empty") for uid in restore.accept_empty),
             *(
                 []
                 if schedule is None

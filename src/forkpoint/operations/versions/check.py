@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from forkpoint.api.execution import check as check_job
@@ -26,22 +26,30 @@ def check(
     name: str | None = None,
     allow_non_restored: bool = False,
     renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
     pyflink: bool = False,
     state_root: str | None = None,
 ) -> CheckResult:
     """Determine how a restore would treat a savepoint's state in a program.
 
-    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. The program runs in
-    this process up to its first execute(), which starts no job and writes nothing. Raises ProgramFailed and NoJob.
+    ``savepoint``: a path, URL, id or label, or the job's latest. ``name``: overrides the program's job name. ``accept_empty``: as
+    in RestoreOptions. The program runs in this process up to its first execute(), which starts no job and writes nothing. Raises
+    ProgramFailed and NoJob.
     """
     if pyflink:
         install()
     job = inspect_program(app, arguments, name, StateRoot(state_root))
-    return check_job(job, savepoint, allow_non_restored=allow_non_restored, renames=renames)
+    return check_job(job, savepoint, allow_non_restored=allow_non_restored, renames=renames, accept_empty=accept_empty)
 
 
 def plan(
-    old: str, new: str, *, allow_non_restored: bool = False, renames: Mapping[str, str] | None = None, pyflink: bool = False
+    old: str,
+    new: str,
+    *,
+    allow_non_restored: bool = False,
+    renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
+    pyflink: bool = False,
 ) -> tuple[str, RestorePlan]:
     """Determine how a program would treat the state of another one, before either has run. Returns the new job's name, too.
 
@@ -51,7 +59,9 @@ def plan(
         install()
     before, after = (inspect_program(app, (), None, StateRoot(None)) for app in (old, new))
     with values_of(Program(allow_pickle=after.options.allow_pickle)):
-        found = compare_programs(before.graph, after.graph, allow_non_restored=allow_non_restored, renames=renames)
+        found = compare_programs(
+            before.graph, after.graph, allow_non_restored=allow_non_restored, renames=renames, accept_empty=accept_empty
+        )
     return after.name, found
 
 

@@ -65,7 +65,7 @@ def recompute(
     saved, wanted = (
         queries_of(states, sinks) for states in ([info for state in old.states for info in state.infos], declared_states(graph))
     )
-    tables = _tables(check_program(graph, old.metadata), saved)
+    tables = _tables(check_program(graph, old.metadata, accept_empty=request.restore.accept_empty), saved)
     replaced = {table: replaced_results(table, saved[table], wanted[table]) for table in tables}
     for results in replaced.values():
         check_functions(old, results, {operator.uid: operator.spec.functions for operator in graph.operators})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from functools import partial
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
@@ -117,9 +118,9 @@ def _newest(root: StateRoot, job: str, run: str) -> Manifest:
 
 def _plan(client: RunClient, newest: Manifest, graph: JobGraph, restore: RestoreOptions, observer: Observer) -> RestorePlan:
     """The plan for restoring the job's state to the new program."""
-    renames = restore.renames
-    plan = check_program(graph, newest, allow_non_restored=restore.allow_non_restored, renames=renames)
-    if plan.refused and not check_program(graph, newest, allow_non_restored=True, renames=renames).refused:
+    compared = partial(check_program, graph, renames=restore.renames, accept_empty=restore.accept_empty)
+    plan = compared(newest, allow_non_restored=restore.allow_non_restored)
+    if plan.refused and not compared(newest, allow_non_restored=True).refused:
         return _counted(client, graph, restore, observer)
     return plan
 
@@ -130,7 +131,7 @@ def _counted(client: RunClient, graph: JobGraph, restore: RestoreOptions, observ
     requested = client.savepoint(note="to check an upgrade")
     opened = open_savepoint(wait_for_savepoint(client, requested, "counting", observer))
     try:
-        return check_program(graph, opened.savepoint, renames=restore.renames)
+        return check_program(graph, opened.savepoint, renames=restore.renames, accept_empty=restore.accept_empty)
     finally:
         dispose_savepoint(opened, runs=[], savepoints=[], force=True)
 

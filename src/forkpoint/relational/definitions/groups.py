@@ -115,7 +115,7 @@ def read_stored(content: Any, of: type[T]) -> T:
         raise SavepointCorrupt(f"the definition of a query's state cannot be read: {error}") from error
 
 
-OTHERWISE = "write the changed query's result into another table, or start without state (-s none)"
+OTHERWISE = "write the changed query's result into another table, or start this operator empty (--accept UID=empty)"
 REMEDY = f"compute it again from its input (forkpoint recompute), {OTHERWISE}"
 
 

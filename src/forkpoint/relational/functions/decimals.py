@@ -176,7 +176,9 @@ def rounded(number: Datum, places: Datum, *, half_up: bool) -> Datum:
     mode = ROUND_HALF_UP if half_up else ROUND_DOWN
 
     def at(value: Decimal, count: int) -> Decimal:
-        return value if count >= scale else value.quantize(Decimal(1).scaleb(-max(count, -MOST - 1)), mode, _EXACT)
+        if count < -precision:
+            return Decimal(0)
+        return value if count >= scale else value.quantize(Decimal(1).scaleb(-count), mode, _EXACT)
 
     return per_distinct(at, decimal_of(precision + 1, scale), number, places)
 

@@ -122,6 +122,14 @@ def _not_null(value: Datum, column: Datum) -> Datum:
     return value
 
 
+def _single_value(value: Datum, count: Datum) -> Datum:
+    """What a subquery that is a value gets. ``count``: of its rows."""
+    most = pc.max(count).as_py() if isinstance(count, pa.Array) else count.as_py()
+    if most is not None and most > 1:
+        raise ValueError(f"a subquery that is a value has several rows: {most}; aggregate them, such as with MAX(…)")
+    return value
+
+
 def _in(value: Datum, *options: Datum) -> Datum:
     found: Datum = pa.scalar(False)
     for option in options:
@@ -164,6 +172,7 @@ LOGIC: dict[str, Function] = {
     "CASE": Function((3, None), _case, _case_when),
     "IF": Function((3, 3), _case, _case_when),
     "NOT NULL": Function((2, 2), lambda types: types[0].with_null(False), _not_null),
+    "SINGLE VALUE": Function((2, 2), lambda types: types[0], _single_value),
     "COALESCE": Function((1, None), _coalesced, pc.coalesce, common_of),
     "IFNULL": Function((2, 2), _coalesced, pc.coalesce, common_of),
     "NULLIF": Function((2, 2), _null_if_result, _null_if),

@@ -19,6 +19,9 @@ from forkpoint.types import TypeInformation
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
+_EMPTIED = (
+    "accepted: it starts empty, and what was written before stays as it is; `forkpoint recompute` would keep the result whole"
+)
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,13 @@ class StateMapping(Conversion):
 class RestorePlan:
     """The plan of a restore. ``uids``: saved uid → uid in the program, for operators that the program has.
     ``sources``: saved uid → uid in the new manifest; includes sources that the program no longer has: the manifest keeps
-    their positions in case they return."""
+    their positions in case they return. ``emptied``: operators that start empty because that was accepted."""
 
     rows: tuple[Row, ...]
     states: tuple[StateMapping, ...]
     uids: Mapping[str, str]
     sources: Mapping[str, str]
+    emptied: tuple[str, ...] = ()
 
     @property
     def refused(self) -> tuple[Row, ...]:
@@ -98,13 +102,17 @@ def plan_restore(
     *,
     allow_non_restored: bool = False,
     renames: Mapping[str, str] | None = None,
+    accept_empty: Collection[str] = (),
     check_only: bool = False,
 ) -> RestorePlan:
-    """Compare saved state with a program, by uid and state name. ``renames``: saved uid → uid in the program.
+    """Compare saved state with a program, by uid and state name. ``renames``: saved uid → uid in the program. ``accept_empty``:
+    uids of operators that start empty if their state does not fit.
 
     Raises RestoreRefused with a table of all problems; with ``check_only``, returns a plan with the refused rows instead.
     """
-    planner = _Planner(saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored)
+    planner = _Planner(
+        saved, {(s.uid, s.name): s for s in wanted}, {o.uid: o for o in operators}, allow_non_restored, accept_empty
+    )
     plan = planner.plan(renames or {})
     if plan.refused and not check_only:
         count = len(plan.refused)
@@ -129,6 +137,7 @@ class _Planner:
     wanted: Mapping[tuple[str, str], StateInfo]
     program: Mapping[str, ProgramOperator]
     allow_non_restored: bool
+    accept_empty: Collection[str]
     rows: list[Row] = field(default_factory=list)
     states: list[StateMapping] = field(default_factory=list)
 
@@ -142,6 +151,7 @@ class _Planner:
             if state.definition == EMITTED:  # empty, and known to nobody else
                 continue
             self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
+        emptied = self._emptied()
         present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
         present |= {(row.uid, row.name) for row in self.rows}
         for (uid, name), wanted in self.wanted.items():
@@ -149,7 +159,19 @@ class _Planner:
                 self._row("state", uid, name, "new", "starts empty")
         sources = self._sources(targets)
         self._check_numbers()
-        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources)
+        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
+
+    def _emptied(self) -> tuple[str, ...]:
+        """Drop all state of the operators that may start empty, and of which some state does not fit."""
+        refused = dict.fromkeys(row.uid for row in self.rows if row.subject == "state" and row.outcome == "refused")
+        found = tuple(uid for uid in refused if uid in self.accept_empty)
+        self.states = [each for each in self.states if each.target.uid not in found]
+        changed: dict[Subject, tuple[Outcome, str]] = {"state": ("dropped", _EMPTIED), "operator": ("new", "starts empty")}
+        for at, row in enumerate(self.rows):
+            if row.uid in found and row.subject in changed:
+                outcome, why = changed[row.subject]
+                self.rows[at] = replace(row, outcome=outcome, why=why)
+        return found
 
     def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
         self.rows.append(Row(subject, uid, name, outcome, why))

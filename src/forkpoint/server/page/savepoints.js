@@ -78,7 +78,7 @@ export function savepointsView(shared, rest) {
       node.missing && isSavepoint && h("span", { class: "tag warn" }, "gone or elsewhere"),
       h("small", null, isSavepoint
         ? [node.label && [h("code", null, node.id), " · "], node.epoch !== null && `epoch ${count(node.epoch)} · `, saved && `${count(saved.entries)} entries, ${bytes(saved.bytes)} · `, when(node.created_ms), node.note && ` · ${node.note}`]
-        : [node.program && `${node.program.split("/").pop()} · `, when(node.created_ms)])));
+        : [node.program && `${node.program.split("/").pop()} · `, when(node.created_ms), node.emptied.length > 0 && ` · with empty state of ${node.emptied.join(", ")}`])));
   }
 
   function turn(row) {

@@ -50,6 +50,7 @@ class StartBody(m.Body):
     pyflink: bool = False
     allow_non_restored_state: bool = False
     renames: dict[m.Text, m.Text] = Field(default_factory=dict, max_length=1_000)
+    accept_empty: list[m.Text] = Field(default_factory=list, max_length=1_000)
     conf: dict[m.Text, Setting] = Field(default_factory=dict, max_length=1_000)
     ship_env: bool = False
     pass_env: list[m.Text] = Field(default_factory=list, max_length=1_000)
@@ -132,6 +133,7 @@ class CheckBody(m.Body):
     pyflink: bool = False
     allow_non_restored_state: bool = False
     renames: dict[m.Text, m.Text] = Field(default_factory=dict, max_length=1_000)
+    accept_empty: list[m.Text] = Field(default_factory=list, max_length=1_000)
 
 
 class AbBody(StartBody):
@@ -244,6 +246,7 @@ def check(body: CheckBody, request: Request, served: Served, root: Annotated[str
     options = ["-s", saved, *_flags({"-n": body.allow_non_restored_state, "--pyflink": body.pyflink})]
     options += [] if body.name is None else ["--name", body.name]
     options += [part for old, new in body.renames.items() for part in ("--map", f"{old}={new}")]
+    options += [part for uid in body.accept_empty for part in ("--accept", f"{uid}=empty")]
     app = str(_programs(served).find(body.program).file)
     return _begin(served, request, "check", body.name, at, ["check", *options, "--", app, *body.arguments])
 
@@ -290,7 +293,7 @@ def _started(body: StartBody, app: str) -> RunRequest:
     return RunRequest(
         app,
         tuple(body.arguments),
-        restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames)),
+        restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames), accept_empty=tuple(body.accept_empty)),
         parallelism=body.parallelism,
         max_parallelism=body.max_parallelism,
         engine=body.engine,

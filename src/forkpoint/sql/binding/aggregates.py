@@ -74,7 +74,8 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
         return _user_aggregate(binder, call, condition, inner, function)
     name = "SUM" if aggregate_name(call) == "SUM0" else aggregate_name(call)
     if name not in AGGREGATES:
-        raise binder.error(call, f"aggregate {call.sql_name()} is not supported yet; there are {', '.join(AGGREGATES)}")
+        name = call.sql_name() if isinstance(call, exp.Func) else "WITHIN GROUP"
+        raise binder.error(call, f"aggregate {name} is not supported yet; there are {', '.join(AGGREGATES)}")
     distinct, nodes = _arguments(call)
     if not nodes:
         raise binder.error(call, f"{name} takes an argument")

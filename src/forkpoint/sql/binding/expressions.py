@@ -67,7 +67,7 @@ CALLED = frozenset((_NAMED | _CHANGING | set(WINDOW_CALLS)) - _KEYWORDS)
 """The functions whose calls have a name and arguments, no keywords."""
 _OWN = frozenset(_NAMED | _CHANGING | _KEYWORDS | set(WINDOW_CALLS) | set(AGGREGATES))
 _INT = 2**31
-_SUBQUERIES = "IN and EXISTS with a subquery are conditions of WHERE, connected by AND; a subquery is a value there and in SELECT"
+_SUBQUERIES = "subqueries are values and conditions in SELECT, WHERE and HAVING, outside of aggregates"
 
 
 def function_names() -> list[str]:
@@ -92,6 +92,9 @@ class Binder:
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
+        asked = self._asked(node)
+        if asked is not None:
+            return asked
         match node:
             case exp.Paren():
                 return self.bind(node.this)
@@ -113,8 +116,8 @@ class Binder:
             case exp.Between():
                 return self._between(node)
             case exp.In():
-                if node.args.get("query") is not None or node.args.get("unnest") is not None:
-                    raise self.error(node, _SUBQUERIES)
+                if node.args.get("unnest") is not None:
+                    raise self.error(node, "IN UNNEST is not supported yet; use ARRAY_CONTAINS")
                 return self.call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
             case exp.Like() | exp.Escape():
                 return self._like(node)
@@ -157,6 +160,17 @@ class Binder:
         if isinstance(node, exp.Subquery | exp.Exists):
             raise self.error(node, _SUBQUERIES)
         raise self.error(node, f"{node.sql()} is not supported yet")
+
+    def _asked(self, node: Node) -> Expression | None:
+        """The answer of a subquery to IN, EXISTS, ANY or ALL."""
+        from forkpoint.sql.binding.subqueries import Question
+
+        question = None if isinstance(node, exp.Not) else Question.of(node)
+        if question is None:
+            return None
+        if self.values is None:
+            raise self.error(node, f"a subquery is not allowed {self.clause}; {_SUBQUERIES}")
+        return self.values.answer(question, node, self)
 
     # -- leaves
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from forkpoint.relational.expressions import Expression, all_of
+from forkpoint.relational.expressions import Expression, all_of, columns_of
 from forkpoint.relational.plan import LEFT, RIGHT, Join, JoinKind, Plan
 from forkpoint.sql.binding.expressions import Binder
-from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.scopes import OUTER, Relation, Scope
 from forkpoint.sql.binding.temporal import is_version, temporal
 from forkpoint.sql.errors import SqlError
 
@@ -50,7 +50,10 @@ def join(
         on = node.args.get("on")
         if on is None and str(node.kind).upper() != "CROSS" and _has_word(node, scope, offset):
             raise error(node, f"{kind.upper()} JOIN needs ON or USING; for all pairs, write CROSS JOIN")
-        pairs, plan = {}, Join(left_plan, right_plan, kind, None if on is None else binder.condition(on, "ON"))
+        condition = None if on is None else binder.condition(on, "ON")
+        if condition is not None and any(column.name.startswith(OUTER) for column in columns_of(condition)):
+            raise error(on, "the outer query's columns can be compared in WHERE of the subquery only")
+        pairs, plan = {}, Join(left_plan, right_plan, kind, condition)
     if is_version(node.this):
         plan = temporal(plan, node.this.args["version"], binder)
     return plan, _result(plan, scope, relation, pairs, binder, node)
@@ -80,8 +83,9 @@ def _result(
     if plan.kind in ("semi", "anti"):
         return left
     right = relation.on_side(RIGHT, nullable=plan.pads(RIGHT))
-    merged = dict(left.merged)
+    merged = {}
     for name, (one, other) in pairs.items():
         one, other = left.column(name, "", 0), right.columns[name]
         merged[name] = {"right": other, "full": binder.call("COALESCE", node, [one, other])}.get(plan.kind, one)
-    return replace(left, relations=(*left.relations, right), merged=merged)
+    rest = {name: of for name, of in left.merged.items() if name not in merged}
+    return replace(left, relations=(*left.relations, right), merged=merged | rest)

@@ -46,12 +46,19 @@ class Overs:
         self.found[name] = partition, order, call
         return Column(name, call.type)
 
-    def _spec(self, node: Any, binder: Binder) -> Any:
+    def read(self) -> list[Expression]:
+        """What the calls read."""
+        return [of for by, order, call in self.found.values() for of in (*by, *(each.of for each in order), *call.arguments)]
+
+    def _spec(self, node: Any, binder: Binder, within: tuple[str, ...] = ()) -> Any:
+        """The window of a call: with the parts of the named one that it begins with, and its own."""
         if not node.alias:
             return node
-        if node.alias not in self.named:
+        if node.alias not in self.named or node.alias in within:
             raise binder.error(node, f"there is no WINDOW {node.alias!r}")
-        return self.named[node.alias]
+        spec = self._spec(self.named[node.alias], binder, (*within, node.alias))
+        own = {part: node.args[part] for part in ("partition_by", "order", "spec") if node.args.get(part)}
+        return exp.Window(**{**spec.copy().args, **own}) if own else spec
 
     def added(
         self, plan: Plan, expressions: Sequence[Expression | None], change: Callable[[Expression], Expression]

@@ -40,10 +40,12 @@ from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.set_operations import distinct, in_both, in_first_only, of_numbered
 from forkpoint.sql.binding.subqueries import (
     HIDDEN,
+    MARK,
     VALUE,
     Subquery,
     Values,
     asked,
+    before_marks,
     conditions_of,
     hidden,
     hidden_columns,
@@ -203,18 +205,24 @@ class _QueryBinder:
             if values.compares((shown, *(item.of for item in items))):
                 raise self.error(tree, "in a query with GROUP BY, a subquery that is a value cannot read the query's columns")
             below = Aggregate(below, keys, tuple(aggregates.values()))
-            calls = below.calls if group is None else ()
+            calls = () if own.of else below.calls
             if len(scope.relations) == 1:
                 below = with_ttl(below, (scope.relations[0].alias,), given)
         else:
             items += tuple(Item(HIDDEN + name, column) for name, column in hidden_columns(outer).items())
             outer = tuple(map(hidden, outer))
-        if any(reads_outer(of) for of in (*(item.of for item in items), *([] if shown is None else [shown]))):
+        if overs.found and outer:
+            raise self.error(tree, "OVER in a subquery that reads the outer query is not supported yet")
+        parts = [part for call in aggregates.values() for part in (call.argument, call.condition) if part is not None]
+        if any(
+            reads_outer(of)
+            for of in (*parts, *own.of.values(), *overs.read(), *(item.of for item in items), *([] if shown is None else [shown]))
+        ):
             raise self.error(tree, "the outer query's columns can be compared in WHERE of the subquery only")
         if overs.found and shown is not None:  # HAVING comes before OVER
             below, shown = Select(below, shown, items_of(below.schema)), None
         below, of = overs.added(below, [item.of for item in items], change)
-        plan, (shown, *of) = values.joined(below, [shown, *of])
+        plan, (shown, *of) = values.joined(below, [shown, *of], change)
         plan = Select(plan, shown, tuple(Item(item.name, each) for item, each in zip(items, of, strict=True) if each is not None))
         if tree.args.get("distinct") is not None:
             if any(item.name.startswith(ORDER) for item in items):
@@ -249,8 +257,13 @@ class _QueryBinder:
         for node in asking:
             below = asked(node, below, scope, self.subquery, self._offset, self.error)
         condition, outer = split_outer(condition)
+        if any(column.name.startswith((VALUE, MARK)) for each in outer for column in columns_of(each)):
+            raise self.error(where, "a condition with the outer query's columns and a subquery is not supported yet; use AND")
+        early, condition = before_marks(condition)
+        if early is not None:
+            below = Select(below, early, items_of(below.schema))
         schema: list[Expression | None] = [Column(field.name, field.type) for field in below.schema]
-        plan, (condition, *columns) = values.joined(below, [condition, *schema])
+        plan, (condition, *columns) = values.joined(below, [condition, *schema], _itself)
         pairs = zip(below.schema, columns, strict=True)
         return Select(plan, condition, tuple(Item(field.name, of) for field, of in pairs if of is not None)), outer
 
@@ -408,7 +421,7 @@ class _Grouped:
                 raise self._source.error(self._offsets[str(expression)], "GROUPING takes the keys of GROUP BY")
             return grouping
         if isinstance(expression, Column) and not (
-            expression.name in self._aggregates or expression.name.startswith((VALUE, OVER))
+            expression.name in self._aggregates or expression.name.startswith((VALUE, MARK, OVER))
         ):
             name = plain_name(expression.name)
             raise self._source.error(

@@ -39,7 +39,12 @@ def unnest(node: Node, plan: Plan, scope: Scope, offset: int) -> tuple[Plan, Sco
     table, on = node.this, node.args.get("on")
     kind = f"{node.side} {node.kind}".strip().upper()
     always = isinstance(on, exp.Boolean) and bool(on.this)
-    if kind not in ("", "CROSS", "INNER", "LEFT", "LEFT OUTER") or node.args.get("using") or not (on is None or always):
+    if (
+        kind not in ("", "CROSS", "INNER", "LEFT", "LEFT OUTER")
+        or node.args.get("using")
+        or node.method
+        or not (on is None or always)
+    ):
         raise binder.error(table, "UNNEST takes CROSS JOIN, or LEFT JOIN … ON TRUE, and so does LATERAL TABLE")
     if table.args.get("offset"):
         raise binder.error(table, "WITH ORDINALITY is not supported yet")

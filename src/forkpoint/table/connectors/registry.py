@@ -90,6 +90,12 @@ def _datagen_source(options: TableOptions) -> Source[Any]:
     return datagen_source(options)
 
 
+def _state_source(options: TableOptions) -> Source[Any]:
+    from forkpoint.table.connectors.state import state_source
+
+    return state_source(options)
+
+
 def _by_format(options: TableOptions) -> str:
     return "all" if has_changes(options) else "added"
 
@@ -102,6 +108,7 @@ CONNECTORS: Mapping[str, Connector] = {
     "filesystem": Connector(file_source, file_sink, makes=_by_format, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
+    "state": Connector(_state_source),
 }
 
 
