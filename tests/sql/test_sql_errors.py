@@ -372,7 +372,7 @@ MISTAKES = [
     ("ALTER TABLE orders RESET ('connector')", " " * 12 + "^", "table 'orders' has no connector"),
     ("CREATE VIEW v AS SELECT k FROM orders; ALTER VIEW v AS SELECT k FROM v", " " * 55 + "^", "view 'v' would read itself"),
     ("SET 'a.b'", "    ^", "'a.b' is not set"),
-    ("EXPLAIN PLAN_ADVICE SELECT k FROM orders", " " * 8 + "^", "EXPLAIN PLAN_ADVICE is not supported"),
+    ("EXPLAIN CHANGELOG_MODE, ESTIMATED_COST SELECT k FROM orders", " " * 24 + "^", "costs are not estimated"),
     ("ADD JAR 'x.jar'", "^", "ADD JAR: forkpoint runs Python"),
     ("SELECT k FROM orders WHERE k = 'a", " " * 32 + "^", "a quote or comment is not closed"),
 ]

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.api.configuration import parse_boolean, parse_duration_ms
+from forkpoint.api.configuration import parse_boolean
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
@@ -37,6 +37,7 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+from forkpoint.wording import parse_duration_ms
 
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""

@@ -132,7 +132,7 @@ NOT_RELEVANT: dict[str, str] = {
     **dict.fromkeys(("EnvironmentSettingsTests.test_with_built_in_", "test_set_sys_executable"), JAVA),
     **dict.fromkeys(("test_table_pipeline_compile", "test_table_from_descriptor", "test_sql_ddl"), JAVA),
     **dict.fromkeys(("_table_from_descriptor", "exists_from_descriptor"), "asks Flink's catalogue"),
-    **dict.fromkeys(("requirements_without_cached", "DependencyTests.test_set_environment"), WORKERS),
+    **dict.fromkeys(("DependencyTests.test_set_requirements_without", "DependencyTests.test_set_environment"), WORKERS),
     "EmbeddedThreadDependencyTests": "is about running Python within the JVM",
     "table.tests.test_types": "is about PyFlink's own classes of types, and how it infers and verifies them",
     "table.tests.test_descriptor": "is about descriptors that Flink has replaced",
