@@ -73,7 +73,7 @@ def random_script(rng: random.Random) -> tuple[list[Any], list[tuple[int, Order]
     script: list[Any] = []
     rows = []
     now = 0
-    for at in range(45):
+    for at in range(30):
         if rng.random() < 0.3:
             seconds = rng.choice([1, 4, TTL_S - 1, TTL_S, 3 * TTL_S])
             now += seconds
@@ -165,7 +165,9 @@ def test_hints_say_how_long_each_state_is_kept_and_name_operators(tmp_path: Path
 
 
 def test_options_of_a_hint(tmp_path: Path) -> None:
-    tables = fp.StreamTableEnvironment.create(fp.StreamExecutionEnvironment.get_execution_environment())
+    tables = fp.StreamTableEnvironment.create(
+        fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    )
     tables.execute_sql("CREATE TABLE t (k INT) WITH ('connector' = 'datagen', 'number-of-rows' = '5')")
     query = "SELECT 'few', k FROM t /*+ OPTIONS('number-of-rows' = '2') */ AS u UNION ALL SELECT 'all', k FROM t"
     assert Counter(row[0] for row in tables.execute_sql(query).collect()) == {"few": 2, "all": 5}
