@@ -74,10 +74,10 @@ def test_windows_and_clocks_follow_the_time_at_which_rows_are_processed(tmp_path
         "clock": f"SELECT g, NOW(), LOCALTIMESTAMP, CURRENT_DATE, LOCALTIME, UNIX_TIMESTAMP(), p FROM {VIEW}",
         "latest": f"SELECT k, g FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p DESC) AS n FROM {VIEW}) WHERE n = 1",
     }
-    script, rows = script_of(random.Random(7), 25)
+    script, rows = script_of(random.Random(7), 14)
     clock = ManualClock(int(START.timestamp() * 1000))
     found = run(queries, [*script, PAUSE, Eof(savepoint=True)], clock, tmp_path, 1)
-    more, later = script_of(random.Random(8), 10)
+    more, later = script_of(random.Random(8), 6)
     now = rows[-1][0]
     later = [(at - START + now, row._replace(g=row.g + 100)) for at, row in later if row.g is not None]
     after = iter(later)

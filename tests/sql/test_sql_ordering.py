@@ -44,14 +44,14 @@ def run(query: str, script: list[Any], state: Path, parallelism: int) -> list[An
 
 def test_rows_come_in_the_order_of_event_time(tmp_path: Path) -> None:
     rng = random.Random(3)
-    rows = [Click(rng.choice("ab"), at * 100 + rng.randrange(0, 2000, 500), rng.choice([None, 1, 2])) for at in range(40)]
+    rows = [Click(rng.choice("ab"), at * 100 + rng.randrange(0, 2000, 500), rng.choice([None, 1, 2])) for at in range(24)]
     script: list[Any] = []
     for row in rows:
         script += [*rng.choice([[], [], [PAUSE], [ABORT]]), row]
     query = "SELECT k, ms, v FROM clicks ORDER BY ts, v DESC, k"
-    first = run(query, [*script[:30], PAUSE, Eof(savepoint=True)], tmp_path, 2)
-    assert 0 < len(first) < len([row for row in script[:30] if isinstance(row, Click)])
-    found = first + run(query, [*script[:30], PAUSE, Eof(savepoint=True), *script[30:]], tmp_path, 3)
+    first = run(query, [*script[:20], PAUSE, Eof(savepoint=True)], tmp_path, 2)
+    assert 0 < len(first) < len([row for row in script[:20] if isinstance(row, Click)])
+    found = first + run(query, [*script[:20], PAUSE, Eof(savepoint=True), *script[20:]], tmp_path, 3)
     wanted = sorted(rows, key=lambda row: (row.ms, row.v is None, -(row.v or 0), row.k))
     assert found == [tuple(row) for row in wanted]
 

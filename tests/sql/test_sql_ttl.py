@@ -73,7 +73,7 @@ def random_script(rng: random.Random) -> tuple[list[Any], list[tuple[int, Order]
     script: list[Any] = []
     rows = []
     now = 0
-    for at in range(45):
+    for at in range(30):
         if rng.random() < 0.3:
             seconds = rng.choice([1, 4, TTL_S - 1, TTL_S, 3 * TTL_S])
             now += seconds
@@ -165,7 +165,9 @@ def test_hints_say_how_long_each_state_is_kept_and_name_operators(tmp_path: Path
 
 
 def test_options_of_a_hint(tmp_path: Path) -> None:
-    tables = fp.StreamTableEnvironment.create(fp.StreamExecutionEnvironment.get_execution_environment())
+    tables = fp.StreamTableEnvironment.create(
+        fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    )
     tables.execute_sql("CREATE TABLE t (k INT) WITH ('connector' = 'datagen', 'number-of-rows' = '5')")
     query = "SELECT 'few', k FROM t /*+ OPTIONS('number-of-rows' = '2') */ AS u UNION ALL SELECT 'all', k FROM t"
     assert Counter(row[0] for row in tables.execute_sql(query).collect()) == {"few": 2, "all": 5}
@@ -175,3 +177,16 @@ def test_options_of_a_hint(tmp_path: Path) -> None:
     tables.execute_sql(f"INSERT INTO files /*+ OPTIONS('path' = '{tmp_path}/b') */ VALUES (7)").wait()
     assert not list(tmp_path.glob("a/*"))
     assert [path.read_text() for path in tmp_path.glob("b/**/*") if path.is_file()] == ['{"k":7}\n']
+
+
+def test_what_is_taken_back_after_it_has_expired_changes_nothing() -> None:
+    groups = "SELECT /*+ STATE_TTL('orders' = '0 s') */ k, COUNT(*) AS n, SUM(v) AS s FROM orders GROUP BY k"
+    queries = {
+        "totals": f"SELECT n, COUNT(*) AS m, SUM(s) AS s, COUNT(DISTINCT k) AS d, MAX(k) AS k FROM ({groups}) GROUP BY n",
+        "pairs": f"SELECT a.n, b.n AS other FROM ({groups}) AS a JOIN (VALUES (1), (2), (3)) AS b (n) ON a.n = b.n",
+    }
+    a, b = Order("a", 1, 3, None), Order("b", 2, 4, None)
+    script = [a, b, PAUSE, Advance(15_000), a, PAUSE, ABORT, b, a]
+    found = changes_of(queries, script)
+    assert found["totals"] == {(1, 2, 7, 2, "b"): 1, (2, 1, 8, 1, "b"): 1, (3, 1, 9, 1, "a"): 1}
+    assert found["pairs"] == {(1, 1): 2}

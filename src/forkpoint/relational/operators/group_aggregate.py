@@ -9,7 +9,7 @@ again, and a later run does not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,19 +118,21 @@ class GroupOperator(KeyedOperator):
     def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]
 
-    def _update(self, table: pa.RecordBatch) -> Update:
-        """Add rows to their groups, or take them back. ``_write`` saves the groups."""
+    def _update(self, table: pa.RecordBatch) -> Update | None:
+        """Add rows to their groups, or take them back. ``_write`` saves the groups. None if all rows are taken back from groups
+        that have expired."""
         keys = key_columns(table, len(self._definition.key_names), self._backend.key_type)
         grouped = GroupedRows.of(keys, self._key, self._backend.max_parallelism)
         key_set, starts = grouped.keys, grouped.starts
-        table, last = table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
+        given, table, last = table, table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
         anew = ~self._columns.exists if self._retention.incomplete else None
         if anew is not None and weights is not None:
-            kept = _with_row_before(weights, of_row, ~anew)
-            table, weights, of_row = table.filter(pa.array(kept)), weights[kept], of_row[kept]
-            starts = np.searchsorted(of_row, np.arange(len(last) + 1))
+            rows = np.sort(grouped.order[_with_row_before(weights, of_row, ~anew)])
+            if len(rows) < given.num_rows:
+                found = self._update(given.take(pa.array(rows))) if len(rows) else None
+                return None if found is None else replace(found, last=rows[found.last])
         crossings = {}
         for name, multiset in self._multisets.items():
             present = np.flatnonzero(table.column(name).is_valid().to_numpy(zero_copy_only=False))
