@@ -270,6 +270,8 @@ VALUES: list[tuple[str, Any]] = [
     ("BTRIM('xax', 'x')", "a"),
     ("RTRIM('abb', 'b')", "a"),
     ("TRIM(' \t ')", "\t"),
+    ("SPLIT(',a,,b', ',')", ["", "a", "", "b"]),
+    ("SPLIT('ab', '')", ["a", "b"]),
     ("SPLIT_INDEX('a,b,,d', ',', 1)", "b"),
     ("SPLIT_INDEX('a,b,,d', ',', 2)", ""),
     ("SPLIT_INDEX('a,b', ',', 2)", None),

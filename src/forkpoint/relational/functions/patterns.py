@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import REAL
 from forkpoint.relational.functions.registry import Datum, Function, fixed, is_scalar, never_null, per_distinct, signature
-from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING
+from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING, array_type
 
 
 def _like(text: Datum, pattern: Datum, escape: Datum | None = None) -> Datum:
@@ -87,11 +87,15 @@ def _split(text: str, separator: str, index: int) -> str | None:
     return parts[index] if 0 <= index < len(parts) else None
 
 
+def _parts(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
 def _is_decimal(text: Datum) -> Datum:
     return pc.fill_null(per_distinct(lambda each: REAL.fullmatch(each.strip()) is not None, pa.bool_(), text), False)
 
 
-_TEXT = ("STRING",)
+_TEXT, _TEXTS = ("STRING",), array_type(STRING)
 _REGEX = ((1, _bad_regex),)
 
 PATTERNS: dict[str, Function] = {
@@ -109,5 +113,6 @@ PATTERNS: dict[str, Function] = {
     "SPLIT_INDEX": Function(
         (3, 3), signature(STRING, _TEXT, _TEXT, INTEGERS, nullable=True), lambda *of: per_distinct(_split, pa.string(), *of)
     ),
+    "SPLIT": Function((2, 2), fixed(_TEXTS, *_TEXT), lambda *of: per_distinct(_parts, _TEXTS.arrow_type, *of)),
     "IS_DECIMAL": Function((1, 1), never_null(fixed(BOOLEAN, *_TEXT)), _is_decimal),
 }
