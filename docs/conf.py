@@ -61,6 +61,7 @@ NAVIGATION: dict[str, list[str]] = {
         "state",
         "time",
         "sql",
+        "sql-functions",
         "changing-queries",
         "table-api",
         "windows",

@@ -1,10 +1,12 @@
-"""Formats values for people: numbers, sizes, times, types, and text without hidden characters. Pure."""
+"""Formats values for people: numbers, sizes, times, types, and text without hidden characters; and reads durations. Pure."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from forkpoint.errors import ConfigError
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _END_MS = 253_402_300_800_000  # the year 10000
@@ -110,3 +112,30 @@ def type_name(description: Any) -> str:
     if kind == "optional" and len(parts) == 1:
         return f"{parts[0]}?"
     return f"{kind}<{', '.join(parts)}>" if parts else kind
+
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
+_UNITS_MS = {
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 6e4),
+    **dict.fromkeys(("h", "hour", "hours"), 3.6e6),
+    **dict.fromkeys(("d", "day", "days"), 8.64e7),
+}
+
+
+def parse_duration_ms(key: str, value: Any) -> int:
+    """Milliseconds of a timedelta, an int of ms (as everywhere in PyFlink's API), or text such as ``"10 s"``, ``"5min"``.
+
+    ConfigError for text without a unit, which may mean seconds as well as milliseconds.
+    """
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    text = f"{value} ms" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    match = _DURATION.match(text)
+    unit = None if match is None else _UNITS_MS.get(match[2].lower())
+    if match is not None and not match[2] and float(match[1]):
+        raise ConfigError(f"{key} = {value!r} has no unit; write '{match[1]} ms', '{match[1]} s' or '{match[1]} min'")
+    if match is None or unit is None:
+        raise ConfigError(f"{key} = {value!r} is not a duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
+    return int(float(match[1]) * unit)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 import forkpoint as fp
-from forkpoint.api.configuration import parse_duration_ms
+from forkpoint.wording import parse_duration_ms
 
 
 @pytest.fixture

@@ -122,3 +122,21 @@ def test_random_values_are_those_of_a_row() -> None:
     for row in tables.execute_sql(groups).collect():
         found[row.r] += row.n if row.get_row_kind() is fp.RowKind.INSERT else -row.n
     assert sum(found.values()) == 400
+
+
+def test_a_table_computes_columns_of_the_clock_where_it_is_read() -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_parallelism(2)
+    env.set_max_epoch_rows(20)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.execute_sql(
+        "CREATE TABLE t (k INT, ts AS LOCALTIMESTAMP, a AS UUID(), b AS UUID(), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) "
+        "WITH ('connector' = 'datagen', 'number-of-rows' = '60', 'fields.k.min' = '1', 'fields.k.max' = '3')"
+    )
+    windows = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+    found = tables.execute_sql(f"SELECT COUNT(*) AS n, COUNT(DISTINCT a) AS a FROM {windows} GROUP BY window_start, window_end")
+    assert [sum(part) for part in zip(*map(tuple, found.collect()), strict=True)] == [60, 60]
+    joined = "SELECT x.a FROM t AS x JOIN t AS y ON x.a = y.a AND x.a <> x.b"
+    assert len({row.a for row in tables.execute_sql(joined).collect()}) == 60  # both sides read the same column
+    on_windows = tables.from_path("t").window(fp.Tumble.over(fp.lit(1).hours).on(fp.col("ts")).alias("w")).group_by(fp.col("w"))
+    assert sum(row[0] for row in on_windows.select(fp.col("k").count).execute().collect()) == 60

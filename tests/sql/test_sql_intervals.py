@@ -94,3 +94,25 @@ def test_columns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "+I[1 day, 0:00:00, 24, 3:00:00]" in capfd.readouterr().out
     days = "(VALUES (INTERVAL '1' DAY), (INTERVAL '24' HOUR)) AS t (d)"
     assert rows_of(f"SELECT d, COUNT(*) FROM {days} GROUP BY d HAVING COUNT(*) = 2") == [(timedelta(days=1), 2)]
+
+
+def test_intervals_of_programs() -> None:
+    tables = fp.StreamTableEnvironment.create(
+        fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    )
+    types = fp.DataTypes
+    of = types.ROW(
+        [types.FIELD("d", types.INTERVAL(types.DAY(), types.SECOND(3))), types.FIELD("m", types.INTERVAL(types.YEAR()))]
+    )
+    table = tables.from_elements([(timedelta(hours=30), 14), (None, None)], of)
+    assert [str(each) for each in table.get_schema().get_field_data_types()] == [
+        "INTERVAL DAY TO SECOND",
+        "INTERVAL YEAR TO MONTH",
+    ]
+    result = table.select(fp.col("d") + fp.col("d"), fp.col("m"), fp.col("d").cast(types.STRING()), fp.lit(2).hours)
+    assert {tuple(row) for row in result.execute().collect()} == {
+        (timedelta(hours=60), 14, "+1 06:00:00.000", timedelta(hours=2)),
+        (None, None, None, timedelta(hours=2)),
+    }
+    with pytest.raises(fp.ConfigError, match="takes units of days, or of years"):
+        types.INTERVAL(types.YEAR(), types.DAY())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,25 @@ def test_results_print_as_in_flink(t_env: fp.StreamTableEnvironment, capsys: pyt
         "      Select k, v  [adds rows]",
         "         Scan orders(k, v)  [adds rows]",
     ]
+
+
+def test_explain_advises_and_has_the_operators(t_env: fp.StreamTableEnvironment) -> None:
+    """Of a query, and of an INSERT of the same."""
+    t_env.execute_sql("CREATE TABLE out (k STRING, n BIGINT) WITH ('connector' = 'print')")
+    t_env.execute_sql("CREATE TABLE events (k STRING) WITH ('connector' = 'datagen')")
+    query = "SELECT k, COUNT(*) FROM events GROUP BY k"
+    for statement, sinks in ((query, []), (f"INSERT INTO out {query}", ["insert into out"])):
+        ((shown,),) = rows(t_env, f"EXPLAIN CHANGELOG_MODE, PLAN_ADVICE, JSON_EXECUTION_PLAN {statement}")
+        plan, advice, operators = shown.split("\n\n")
+        assert "[adds and removes rows]" in plan
+        assert re.fullmatch(r"advice\[1\]: \[WARNING\] Aggregate .* without limit; bound it by windows .*", advice)
+        nodes = {node["type"]: node for node in json.loads(operators)["nodes"]}
+        assert nodes["table events"]["pact"] == "Data Source"
+        (read,) = nodes["group by k"]["predecessors"]
+        assert (nodes["select"]["id"], read) == (read["id"], {"id": read["id"], "ship_strategy": "HASH"})
+        assert [name for name, node in nodes.items() if node["pact"] == "Data Sink"] == sinks
+    ((shown,),) = rows(t_env, "EXPLAIN PLAN_ADVICE SELECT k FROM events")
+    assert shown.endswith("\n\nNo available advice...")
 
 
 def test_tables_are_altered(t_env: fp.StreamTableEnvironment) -> None:

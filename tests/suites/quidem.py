@@ -29,18 +29,17 @@ _COLUMNS = {
 _PLACES = {"DEPT": (0, 1, 2), "EMP": (0, 1, 2, 4, 5, 6, 7, 8)}
 """Of these columns, among those of the file."""
 DIFFERENT = {
-    "an aggregate without GROUP BY has no row until there is one": frozenset(
-        "1ee76976 26dfa0f5 3f0fe6f3 5d20a12e 7e70bad4 81aef40f a825dbcd aaa08b3a c3f76cbe cdc63de8 cef5bf16 df382a34 e4c35cf5 e4e0492a e8f4bf7d".split()
-    ),
-    "a CAST to DECIMAL rounds half up": frozenset("0eb6240b 394bb5f9 75fd8c16 8c8f589d a7b249d9 b37f971e".split()),
-    "AVG and STDDEV of decimals have at least 6 digits after the point": frozenset("34f6e287 38db37bf 8b579752".split()),
-    "texts are not padded": frozenset("83eb8e7a".split()),
-    "times have microseconds, whatever precision is given": frozenset("565dbd27 a4277153".split()),
-    "rows are equal whose parts are NULL": frozenset(
-        "0e964891 0f95d8b2 3fe271ac 40028e8e 48179111 5660fba8 74febcf0 7c9e47cf 83db8e3c 843b2d3a de4d7d0f df6902b2".split()
-    ),
-    "LIMIT without ORDER BY takes any rows": frozenset("e90085a5".split()),
-    "rows of equal order are numbered in the order of their values": frozenset("2b70cddf".split()),
+    "an aggregate without GROUP BY has no row until there is one": "1ee76976 26dfa0f5 3f0fe6f3 5d20a12e "
+    "7e70bad4 81aef40f a825dbcd aaa08b3a "
+    "c3f76cbe cdc63de8 cef5bf16 df382a34 e4c35cf5 e4e0492a e8f4bf7d",
+    "a CAST to DECIMAL rounds half up": "0eb6240b 394bb5f9 75fd8c16 8c8f589d a7b249d9 b37f971e",
+    "AVG and STDDEV of decimals have at least 6 digits after the point": "34f6e287 38db37bf 8b579752",
+    "texts are not padded": "83eb8e7a",
+    "times have microseconds, whatever precision is given": "565dbd27 a4277153",
+    "rows are equal whose parts are NULL": "0e964891 0f95d8b2 3fe271ac 40028e8e 48179111 5660fba8 "
+    "74febcf0 7c9e47cf 83db8e3c 843b2d3a de4d7d0f df6902b2",
+    "LIMIT without ORDER BY takes any rows": "e90085a5",
+    "rows of equal order are numbered in the order of their values": "2b70cddf",
 }
 """Queries, by the digests of their texts."""
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -143,7 +142,7 @@ def _others(text: str, answer: Rows, tables: fp.StreamTableEnvironment) -> dict[
         return "NULLS" in query and _running(query, tables)() == answer
 
     def by_reason(reason: str) -> Callable[[Rows], bool]:
-        return lambda found: _digest(text) in DIFFERENT[reason]
+        return lambda found: _digest(text) in DIFFERENT[reason].split()
 
     return {**{reason: by_reason(reason) for reason in DIFFERENT}, "NULL is less than all values": nulls_last}
 

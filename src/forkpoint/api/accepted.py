@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NoReturn, Self, cast
 
-from forkpoint.api.configuration import Configuration, parse_boolean, parse_duration_ms
+from forkpoint.api.configuration import Configuration, parse_boolean
 from forkpoint.api.requirements import add_requirements
 from forkpoint.contract.source import Source
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.functions import WatermarkStrategy, to_ms
 from forkpoint.graph.options import ARCHIVES, CheckpointingMode, JobOptions
+from forkpoint.wording import parse_duration_ms
 
 _CHAINING = "pipeline.operator-chaining"
 _CHAINING_WITH_MAX = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from enum import Enum
 from typing import Any, Self, TypeVar
 
@@ -21,6 +19,7 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
     SavepointSchedule,
 )
+from forkpoint.wording import parse_duration_ms
 
 E = TypeVar("E", bound=Enum)
 
@@ -138,33 +137,6 @@ class Configuration:
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
-_UNITS_MS = {
-    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 6e4),
-    **dict.fromkeys(("h", "hour", "hours"), 3.6e6),
-    **dict.fromkeys(("d", "day", "days"), 8.64e7),
-}
-
-
-def parse_duration_ms(key: str, value: Any) -> int:
-    """Milliseconds of a timedelta, an int of ms (as everywhere in PyFlink's API), or text such as ``"10 s"``, ``"5min"``.
-
-    ConfigError for text without a unit, which may mean seconds as well as milliseconds.
-    """
-    if isinstance(value, timedelta):
-        return value // timedelta(milliseconds=1)
-    text = f"{value} ms" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    match = _DURATION.match(text)
-    unit = None if match is None else _UNITS_MS.get(match[2].lower())
-    if match is not None and not match[2] and float(match[1]):
-        raise ConfigError(f"{key} = {value!r} has no unit; write '{match[1]} ms', '{match[1]} s' or '{match[1]} min'")
-    if match is None or unit is None:
-        raise ConfigError(f"{key} = {value!r} is not a duration; write it as '500 ms', '10 s', '5 min', '6 h' or '7 d'")
-    return int(float(match[1]) * unit)
 
 
 def parse_boolean(key: str, value: Any) -> bool:

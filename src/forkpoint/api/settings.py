@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.functions import Duration, to_ms
 from forkpoint.graph.options import CheckpointingMode, CheckpointOptions, ExternalizedCheckpointRetention
+from forkpoint.wording import parse_duration_ms
 
 if TYPE_CHECKING:
     from forkpoint.api.environment import StreamExecutionEnvironment

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import click
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli.names import ANY_UID, NameType
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import Autoscale, SavepointSchedule
+from forkpoint.wording import parse_duration_ms
 
 Pairs: TypeAlias = Mapping[str, str]
 

@@ -42,6 +42,7 @@ Statement = (
 )
 
 
+_DETAILS = ("CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")  # the first one is always shown
 _SETS = (("EXECUTE", "STATEMENT", "SET"), ("BEGIN", "STATEMENT", "SET"))
 
 
@@ -117,7 +118,7 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
         at = tokens.offset
         return Reset(None if tokens.done else tokens.text("a setting in single quotes"), at)
     if tokens.take("EXPLAIN"):
-        return Explain(_explained(source, tokens))
+        return _explain(source, tokens)
     if tokens.peek("SELECT") or tokens.peek("WITH") or tokens.peek("(") or tokens.peek("VALUES"):
         return parse_query(source, tokens)
     if tokens.peek("ADD") or tokens.peek("REMOVE"):
@@ -137,13 +138,17 @@ def _insert(source: Text, tokens: Tokens) -> Insert:
     return Insert(table, columns, parse_query(source, tokens), at, options)
 
 
-def _explained(source: Text, tokens: Tokens) -> Query | Insert:
-    tokens.take("PLAN", "FOR")
-    for detail in ("ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE"):
-        if tokens.peek(detail):
-            raise source.error(tokens.offset, f"EXPLAIN {detail} is not supported; EXPLAIN alone shows changes and state")
-    tokens.take("CHANGELOG_MODE")  # is always shown
-    return _insert(source, tokens) if tokens.peek("INSERT") else parse_query(source, tokens)
+def _explain(source: Text, tokens: Tokens) -> Explain:
+    details = set()
+    if not tokens.take("PLAN", "FOR"):
+        while found := next((detail for detail in _DETAILS if tokens.take(detail)), None):
+            details.add(found)
+            if not tokens.take(","):
+                break
+        if tokens.peek("ESTIMATED_COST"):
+            raise source.error(tokens.offset, "costs are not estimated; `forkpoint explain JOB` shows those of a running job")
+    of = _insert(source, tokens) if tokens.peek("INSERT") else parse_query(source, tokens)
+    return Explain(of, frozenset(details))
 
 
 def _create_view(source: Text, tokens: Tokens, *, temporary: bool) -> CreateView:

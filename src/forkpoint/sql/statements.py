@@ -155,7 +155,10 @@ class Reset:
 
 @dataclass(frozen=True)
 class Explain:
+    """``details``: what else is asked for, by Flink's names."""
+
     of: Query | Insert
+    details: frozenset[str] = frozenset()
 
 
 def parse_query(source: Text, tokens: Tokens) -> Query:

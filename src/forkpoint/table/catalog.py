@@ -13,7 +13,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.transformations import Edge
 from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
-from forkpoint.relational.types import Schema
+from forkpoint.relational.types import Field, Schema
 from forkpoint.sql.catalog_statements import IN_MEMORY, STORED, CreateSpace, DropSpace, Use
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, CreateView
@@ -50,7 +50,9 @@ def read(name: str, table: CreateTable | StreamTable) -> Plan:
     """The plan that reads a table."""
     watermark = None if table.reading is None else table.reading.watermark
     updating = (table.makes if isinstance(table, StreamTable) else makes(table)) != "added"
-    scan = Scan(name, table.read_schema, None if watermark is None else watermark.time, updating, table.primary_key)
+    once = () if table.reading is None else table.reading.once
+    fields = (*table.read_schema, *(Field(item.name, item.of.type) for item in once))
+    scan = Scan(name, fields, None if watermark is None else watermark.time, updating, table.primary_key)
     return scan if table.reading is None else Select(scan, None, table.reading.columns)
 
 

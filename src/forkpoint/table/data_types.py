@@ -8,8 +8,27 @@ from typing import Any, Self
 
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.types import Field, SqlType, array_type, decimal_type, map_type, quoted, row_of, sql_type
+from forkpoint.relational.types import (
+    INTERVAL_OF_DAYS,
+    INTERVAL_OF_MONTHS,
+    Field,
+    SqlType,
+    array_type,
+    decimal_type,
+    map_type,
+    quoted,
+    row_of,
+    sql_type,
+)
 from forkpoint.types import TypeInformation, type_of
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The unit of an INTERVAL. ``precision``: without effect, all have microseconds."""
+
+    unit: str
+    precision: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,7 @@ class DataType:
                 types = [part.data_type.sql for part in parts]
                 return row_of([part.name for part in parts], types).with_null(self.is_nullable)
         found = {"CHAR": "STRING", "VARCHAR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES"}.get(self.name, self.name)
-        if found in ("INTERVAL", "MULTISET"):
+        if found == "MULTISET":
             raise ConfigError(f"type {self} is not supported yet")
         return SqlType(found, self.is_nullable)
 
@@ -181,6 +200,47 @@ class DataTypes(metaclass=_Names):
         return DataType("TIMESTAMP_LTZ", nullable, (precision,))
 
     TIMESTAMP_WITH_LOCAL_TIME_ZONE = TIMESTAMP_LTZ
+
+    @staticmethod
+    def INTERVAL(  # noqa: N802
+        upper_resolution: Resolution, lower_resolution: Resolution | None = None, nullable: bool = True
+    ) -> DataType:
+        """A timedelta, or with ``YEAR()`` or ``MONTH()`` an int of months. All units of a kind are one type."""
+        units = {each.unit for each in (upper_resolution, lower_resolution) if each is not None}
+        of_months = units & {"YEAR", "MONTH"}
+        if of_months and of_months != units:
+            raise ConfigError(f"DataTypes.INTERVAL takes units of days, or of years, not {' and '.join(sorted(units))}")
+        return DataType(INTERVAL_OF_MONTHS if of_months else INTERVAL_OF_DAYS, nullable)
+
+    @staticmethod
+    def YEAR(precision: int = 2) -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("YEAR", precision)
+
+    @staticmethod
+    def MONTH() -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("MONTH")
+
+    @staticmethod
+    def DAY(precision: int = 2) -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("DAY", precision)
+
+    @staticmethod
+    def HOUR() -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("HOUR")
+
+    @staticmethod
+    def MINUTE() -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("MINUTE")
+
+    @staticmethod
+    def SECOND(precision: int = 6) -> Resolution:  # noqa: N802
+        """The unit of an INTERVAL."""
+        return Resolution("SECOND", precision)
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:  # noqa: N802

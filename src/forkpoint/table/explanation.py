@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import Any
 
+from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.definitions.rows import on_side
 from forkpoint.relational.expressions import Call, all_of, conjuncts_of
 from forkpoint.relational.operators.retention import lifetime
@@ -25,6 +28,7 @@ from forkpoint.relational.plan import (
     inputs_of,
     is_updating,
     is_windowed,
+    nodes_of,
 )
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
@@ -32,7 +36,7 @@ from forkpoint.sql.statements import CreateTable
 
 
 class ExplainDetail(Enum):
-    """What Flink's ``explain`` adds to a plan. Here, plans always show their changes and state, and nothing else."""
+    """What Flink's ``explain`` adds to a plan. Plans always show changes and state; EXPLAIN in SQL takes the last two, too."""
 
     ESTIMATED_COST = 0
     CHANGELOG_MODE = 1
@@ -48,6 +52,38 @@ def explained(plan: Plan, depth: int = 0, ttl_ms: int | None = None) -> str:
 def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:
     """What an INSERT writes into a table."""
     return f"Insert into {table.name} ({table.options['connector']})\n{explained(plan, 1, ttl_ms)}"
+
+
+def advice(plan: Plan, ttl_ms: int | None = None) -> str:
+    """What to think about: the nodes whose state nothing bounds."""
+    found = [text for node in nodes_of(plan) if (text := _described(node, ttl_ms)).endswith("without limit")]
+    remedy = "bound it by windows or event time, or SET 'table.exec.state.ttl'"
+    lines = [f"advice[{number}]: [WARNING] {text}; {remedy}" for number, text in enumerate(found, 1)]
+    return "\n".join(lines) or "No available advice..."
+
+
+def execution_plan(edges: Sequence[Edge], table: CreateTable | None) -> str:
+    """The operators with the result of a query, and the sink if it is written into a table, as JSON by Flink's names."""
+    order = topological_order([edge.upstream for edge in edges])
+    ids = {each: number for number, each in enumerate(order, 1)}
+
+    def read(inputs: Sequence[Edge]) -> list[dict[str, Any]]:
+        return [{"id": ids[edge.upstream], "ship_strategy": edge.partitioning.ship_strategy} for edge in inputs]
+
+    nodes = [
+        {
+            "id": ids[each],
+            "type": each.name,
+            "pact": "Operator" if each.inputs else "Data Source",
+            "contents": each.name,
+            "predecessors": read(each.inputs),
+        }
+        for each in order
+    ]
+    if table is not None:
+        name = f"insert into {table.name}"
+        nodes.append({"id": len(ids) + 1, "type": name, "pact": "Data Sink", "contents": name, "predecessors": read(edges)})
+    return json.dumps({"nodes": nodes}, indent=2)
 
 
 def _lines(plan: Plan, depth: int, ttl_ms: int | None) -> Iterator[str]:

@@ -8,18 +8,18 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from forkpoint.api.configuration import parse_boolean, parse_duration_ms
+from forkpoint.api.configuration import parse_boolean
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, items_of
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
-from forkpoint.relational.translation import Translator, free_name, upserts
+from forkpoint.relational.translation import Translator, free_name, selected, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
@@ -37,6 +37,7 @@ from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
 from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+from forkpoint.wording import parse_duration_ms
 
 DUPLICATES = "table.exec.source.cdc-events-duplicate"
 """Flink's option: whether sources of changes may have the same change twice."""
@@ -349,6 +350,9 @@ class Session:
         table = self.catalog.source(scan)
         if not isinstance(table, CreateTable):
             raise ConfigError(f"{scan.table!r} is a stream, which finds no rows by a key; join without FOR SYSTEM_TIME")
+        if table.reading is not None and table.reading.once:
+            name = table.reading.once[0].name
+            raise ConfigError(f"column {name!r} of {scan.table!r} has another value each time; a lookup join has no such column")
         return lookup_of(table, key)
 
     def _source(self, scan: Scan) -> tuple[Edge, ...]:
@@ -365,13 +369,23 @@ class Session:
             else:
                 edges = read_by(source_of(table), name, table.read_schema, changes)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
+            schema, once = table.read_schema, () if table.reading is None else table.reading.once
+            if once:
+                if changes != "added":
+                    problem = (
+                        f"column {once[0].name!r} of table {scan.table!r} has another value each time, but its rows also change"
+                    )
+                    raise ConfigError(f"{problem}; compute it in a query")
+                items = (*items_of(schema), *once)
+                schema = tuple(Field(item.name, item.of.type) for item in items)
+                edges = selected(edges, (None, items), schema, weighted=False)
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
-                edges = with_watermarks(edges, name, table.read_schema, watermark, idle_timeout_ms, updating=updating)
+                edges = with_watermarks(edges, name, schema, watermark, idle_timeout_ms, updating=updating)
             self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, table.read_schema, _key_of(table, name), self.ttl_ms)
+                edges = latest_rows(edges, name, schema, _key_of(table, name), self.ttl_ms)
             self._sources[of] = edges
         found = (self._versions if scan.versions else self._sources)[of]
         if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.errors import ConfigError
 from forkpoint.sql.alterations import AlterTable, AlterView
 from forkpoint.sql.catalog_statements import (
@@ -21,7 +22,7 @@ from forkpoint.sql.parser import Statement
 from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Drop, Explain, Insert, Query, Reset, Set
 from forkpoint.table.answers import Answer, columns, names, table_ddl, text, view_ddl
 from forkpoint.table.catalog import View
-from forkpoint.table.explanation import explained, insertion
+from forkpoint.table.explanation import advice, execution_plan, explained, insertion
 from forkpoint.table.function_catalog import imported
 from forkpoint.table.session import Session
 from forkpoint.table.stored_definitions import save
@@ -62,8 +63,8 @@ def _executed(session: Session, statement: Statement, source: Text) -> Answer | 
             return _set(session, key, value, source, at)
         case Reset(key=key):
             session.reset(key)
-        case Explain(of=of):
-            return text(_explained(session, of))
+        case Explain():
+            return text(_explained(session, statement))
         case Query():
             raise AssertionError("queries have results")
         case _:
@@ -95,10 +96,20 @@ def _set(session: Session, key: str | None, value: str | None, source: Text, at:
     return Answer(("key", "value"), rows)
 
 
-def _explained(session: Session, of: Query | Insert) -> str:
+def _explained(session: Session, statement: Explain) -> str:
+    of, table = statement.of, None
     if isinstance(of, Query):
-        return explained(session.plan(of), ttl_ms=session.ttl_ms)
-    return insertion(*session.plan_of_insert(of), session.ttl_ms)
+        plan = session.plan(of)
+        shown = explained(plan, ttl_ms=session.ttl_ms)
+    else:
+        table, plan = session.plan_of_insert(of)
+        shown = insertion(table, plan, session.ttl_ms)
+    if "PLAN_ADVICE" in statement.details:
+        shown += f"\n\n{advice(plan, session.ttl_ms)}"
+    if "JSON_EXECUTION_PLAN" in statement.details:
+        edges = session.on(StreamExecutionEnvironment(session.env.options)).stream(plan).edges
+        shown += f"\n\n{execution_plan(edges, table)}"
+    return shown
 
 
 def _in_catalog(session: Session, statement: CatalogStatement, source: Text) -> Answer | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.specs import TimestampsSpec
 from forkpoint.graph.transformations import Edge, Transformation
@@ -14,6 +13,7 @@ from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.types import BIGINT, BOOLEAN, STRING, Field, Schema
 from forkpoint.sql.statements import CreateTable
 from forkpoint.table.connectors.options import TABLE_IDLE_TIMEOUT
+from forkpoint.wording import parse_duration_ms
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Watermark

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.cli import text
 from forkpoint.cli.names import PlaceType
 from forkpoint.cli.options import Pairs, pairs_option
@@ -25,6 +24,7 @@ from forkpoint.graph.options import UPPER_BOUND_MAX_PARALLELISM
 from forkpoint.operations.shapes import attributes
 from forkpoint.savepoint.catalog.display import totals
 from forkpoint.storage.places import plain_place
+from forkpoint.wording import parse_duration_ms
 from forkpoint_spark_checkpoints import operations
 from forkpoint_spark_checkpoints.importer import CheckpointFound, ImportedCheckpoint
 from forkpoint_spark_checkpoints.operations import ImportRequest

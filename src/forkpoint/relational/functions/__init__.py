@@ -6,6 +6,7 @@ integers that overflow, or are divided by zero, are errors. What Arrow has no ke
 
 from forkpoint.relational.functions.arithmetic import ARITHMETIC
 from forkpoint.relational.functions.casts import cast, castable
+from forkpoint.relational.functions.collections import COLLECTIONS
 from forkpoint.relational.functions.encodings import ENCODINGS
 from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.json_paths import JSON
@@ -26,6 +27,7 @@ FUNCTIONS: dict[str, Function] = {
     **OF_INTERVALS,
     **JSON,
     **NESTED,
+    **COLLECTIONS,
 }
 
 __all__ = ["FUNCTIONS", "Datum", "Function", "broadcast", "cast", "castable"]

@@ -66,6 +66,18 @@ def calls_in(expression: Expression | None) -> Iterator[Call]:
                 yield from calls_in(argument)
 
 
+def of_column(expression: Expression, name: str) -> Expression:
+    """The expression of a computed column, with random values of its own."""
+    if not isinstance(expression, Call):
+        return expression
+    place, *others = (of_column(each, name) for each in expression.arguments) if expression.arguments else (None,)
+    if place is None:
+        return expression
+    if expression.function in RANDOM and isinstance(place, Literal):
+        place = Literal(f"{name} {place.value}", place.type)
+    return replace(expression, arguments=(place, *others))
+
+
 @dataclass(frozen=True)
 class Occasion:
     """When and where values are computed. ``place``: of the rows, among which each has a number of ``numbers``; rows with equal

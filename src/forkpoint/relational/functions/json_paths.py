@@ -97,6 +97,17 @@ def _exists(text: str, path: str) -> bool:
     return _found(text, path) is not _NOTHING
 
 
+def _unquoted(text: str) -> str:
+    """The text of a JSON string; other texts as they are."""
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        return text
+    try:
+        found = _parsed(text)
+    except _Invalid:
+        return text
+    return found if isinstance(found, str) else text
+
+
 def _is_json(*kinds: type) -> Function:
     def matches(text: str) -> bool:
         try:
@@ -119,6 +130,7 @@ JSON: dict[str, Function] = {
     "JSON_VALUE": Function((2, 2), _MAYBE, lambda *of: per_distinct(_value, pa.string(), *of), checks=_PATH),
     "JSON_QUERY": Function((2, 2), _MAYBE, lambda *of: per_distinct(_query, pa.string(), *of), checks=_PATH),
     "JSON_EXISTS": Function((2, 2), fixed(BOOLEAN, *_TEXT), lambda *of: per_distinct(_exists, pa.bool_(), *of), checks=_PATH),
+    "JSON_UNQUOTE": Function((1, 1), fixed(STRING, *_TEXT), lambda of: per_distinct(_unquoted, pa.string(), of)),
     "IS JSON": _is_json(),
     "IS JSON VALUE": _is_json(),
     "IS JSON SCALAR": _is_json(str, int, float),

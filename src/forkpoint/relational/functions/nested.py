@@ -44,7 +44,7 @@ def _offsets(value: pa.Array) -> pa.Array:
     return pa.array(value.offsets.to_numpy(), pa.int32(), mask=missing)
 
 
-def _by_columns(kernel: Callable[..., pa.Array]) -> Callable[..., Datum]:
+def by_columns(kernel: Callable[..., pa.Array]) -> Callable[..., Datum]:
     """A kernel of columns for columns and single values."""
 
     @wraps(kernel)
@@ -70,7 +70,7 @@ def _element_type(types: Types) -> SqlType | None:
     return common_type(list(types))
 
 
-@_by_columns
+@by_columns
 def _array(*columns: pa.Array) -> pa.Array:
     size, count = len(columns[0]), len(columns)
     rows = np.arange(count * size).reshape(count, size).T.ravel()
@@ -89,7 +89,7 @@ def _map_type(types: Types) -> SqlType | str:
     return map_type(key, value).with_null(False)
 
 
-@_by_columns
+@by_columns
 def _map(*columns: pa.Array) -> pa.Array:
     """The last of equal keys counts."""
     keys, values = (_array(*part).to_pylist() for part in (columns[::2], columns[1::2]))
@@ -105,7 +105,7 @@ def _row_type(types: Types) -> SqlType | str:
     return row_of([f"EXPR${at}" for at in range(len(types))], types).with_null(False)
 
 
-@_by_columns
+@by_columns
 def _row(*columns: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(columns, [f"EXPR${at}" for at in range(len(columns))])
 
@@ -122,7 +122,7 @@ def _item_type(types: Types) -> SqlType | str:
     return f"takes an ARRAY and an integer, or a MAP and a key, not {of.label} and {index.label}"
 
 
-@_by_columns
+@by_columns
 def _item(value: pa.Array, index: pa.Array) -> pa.Array:
     """NULL for what is not there. Arrays begin with 1."""
     if pa.types.is_map(value.type):
@@ -135,7 +135,7 @@ def _item(value: pa.Array, index: pa.Array) -> pa.Array:
     return value.values.take(pa.array(np.where(inside, offsets[:-1] + at - 1, 0), mask=~inside))
 
 
-@_by_columns
+@by_columns
 def _field(value: pa.Array, name: pa.Array) -> pa.Array:
     return value.flatten()[value.type.get_field_index(name[0].as_py())] if len(value) else pa.array([], value.type.field(0).type)
 
@@ -146,7 +146,7 @@ def _cardinality_type(types: Types) -> SqlType | str:
     return SqlType("INT", types[0].nullable)
 
 
-@_by_columns
+@by_columns
 def _cardinality(value: pa.Array) -> pa.Array:
     return pa.array(np.diff(value.offsets.to_numpy()), pa.int32(), mask=value.is_null().to_numpy(zero_copy_only=False))
 
@@ -155,7 +155,7 @@ def _only_type(types: Types) -> SqlType | str:
     return types[0].element.with_null() if types[0].name == "ARRAY" else f"takes an ARRAY, not {types[0].label}"
 
 
-@_by_columns
+@by_columns
 def _only(value: pa.Array) -> pa.Array:
     """ELEMENT: the only element of an array."""
     if pc.max(_cardinality(value)).as_py() not in (None, 0, 1):
@@ -169,7 +169,7 @@ def _contains_type(types: Types) -> SqlType | str:
     return BOOLEAN.with_null(types[0].nullable)
 
 
-@_by_columns
+@by_columns
 def _contains(value: pa.Array, needle: pa.Array) -> pa.Array:
     """NULL is found, too."""
     found = [

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import REAL
 from forkpoint.relational.functions.registry import Datum, Function, fixed, is_scalar, never_null, per_distinct, signature
-from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING, array_type
+from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING, SqlType, array_type, map_type
 
 
 def _like(text: Datum, pattern: Datum, escape: Datum | None = None) -> Datum:
@@ -82,21 +82,42 @@ def _extracted(text: str, pattern: str, group: int = 0) -> str | None:
     return found.group(group)
 
 
+def _counted(text: str, pattern: str) -> int:
+    return sum(1 for _ in _compiled(pattern).finditer(text))
+
+
+def _located(text: str, pattern: str) -> int:
+    found = _compiled(pattern).search(text)
+    return 0 if found is None else found.start() + 1
+
+
+def _all_extracted(text: str, pattern: str, group: int = 1) -> list[str | None] | None:
+    compiled = _compiled(pattern)
+    return [found.group(group) for found in compiled.finditer(text)] if 0 <= group <= compiled.groups else None
+
+
+def _mapped(text: str, pairs: str = ",", key: str = "=") -> list[tuple[str, str | None]]:
+    """A MAP of a text. Separators are regular expressions; empty texts at the end are none, as in Java."""
+    parts = re.split(pairs, text)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    found = (re.split(key, part, maxsplit=1) for part in parts)
+    return list({each[0]: each[1] if len(each) > 1 else None for each in found}.items())
+
+
 def _split(text: str, separator: str, index: int) -> str | None:
     parts = (text.split(separator) if separator else re.split(r"\s", text)) if text else []
     return parts[index] if 0 <= index < len(parts) else None
-
-
-def _parts(text: str, separator: str) -> list[str]:
-    return text.split(separator) if separator else list(text)
 
 
 def _is_decimal(text: Datum) -> Datum:
     return pc.fill_null(per_distinct(lambda each: REAL.fullmatch(each.strip()) is not None, pa.bool_(), text), False)
 
 
-_TEXT, _TEXTS = ("STRING",), array_type(STRING)
+_TEXT = ("STRING",)
 _REGEX = ((1, _bad_regex),)
+_INT = SqlType("INT")
+_TEXT_MAP = map_type(STRING, STRING)
 
 PATTERNS: dict[str, Function] = {
     "LIKE": Function((2, 3), fixed(BOOLEAN, *_TEXT), _like),
@@ -110,9 +131,28 @@ PATTERNS: dict[str, Function] = {
         lambda *of: per_distinct(_extracted, pa.string(), *of),
         checks=_REGEX,
     ),
+    "REGEXP_COUNT": Function((2, 2), fixed(_INT, *_TEXT), lambda *of: per_distinct(_counted, pa.int32(), *of), checks=_REGEX),
+    "REGEXP_INSTR": Function((2, 2), fixed(_INT, *_TEXT), lambda *of: per_distinct(_located, pa.int32(), *of), checks=_REGEX),
+    "REGEXP_SUBSTR": Function(
+        (2, 2),
+        signature(STRING, _TEXT, _TEXT, nullable=True),
+        lambda *of: per_distinct(_extracted, pa.string(), *of),
+        checks=_REGEX,
+    ),
+    "REGEXP_EXTRACT_ALL": Function(
+        (2, 3),
+        signature(array_type(STRING), _TEXT, _TEXT, INTEGERS, nullable=True),
+        lambda *of: per_distinct(_all_extracted, array_type(STRING).arrow_type, *of),
+        checks=_REGEX,
+    ),
+    "STR_TO_MAP": Function(
+        (1, 3),
+        fixed(_TEXT_MAP, *_TEXT),
+        lambda *of: per_distinct(_mapped, _TEXT_MAP.arrow_type, *of),
+        checks=((1, _bad_regex), (2, _bad_regex)),
+    ),
     "SPLIT_INDEX": Function(
         (3, 3), signature(STRING, _TEXT, _TEXT, INTEGERS, nullable=True), lambda *of: per_distinct(_split, pa.string(), *of)
     ),
-    "SPLIT": Function((2, 2), fixed(_TEXTS, *_TEXT), lambda *of: per_distinct(_parts, _TEXTS.arrow_type, *of)),
     "IS_DECIMAL": Function((1, 1), never_null(fixed(BOOLEAN, *_TEXT)), _is_decimal),
 }

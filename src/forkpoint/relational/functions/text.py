@@ -12,13 +12,14 @@ from forkpoint.relational.functions.registry import (
     Datum,
     Function,
     Types,
+    broadcast,
     fixed,
     is_scalar,
     never_null,
     per_distinct,
     signature,
 )
-from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING, SqlType
+from forkpoint.relational.types import BOOLEAN, INTEGERS, STRING, SqlType, array_type
 
 _INT = SqlType("INT")
 _TEXT = ("STRING",)
@@ -157,6 +158,30 @@ def _swapped(function: Callable[[str, str], int]) -> Callable[[str, str], int]:
     return lambda text, part: function(part, text)
 
 
+def _translated(text: str, characters: str, by: str) -> str:
+    """Each character of ``characters`` as that of ``by`` in its place, if there is one."""
+    table = {ord(sign): by[at] if at < len(by) else None for at, sign in reversed(list(enumerate(characters)))}
+    return text.translate(table)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
+def _chosen_type(types: Types) -> SqlType | str:
+    if types[0].name not in (*INTEGERS, "NULL") or any(of.name not in (*_TEXT, "NULL") for of in types[1:]):
+        return "takes a number and texts"
+    return STRING
+
+
+def _chosen(index: Datum, *texts: Datum) -> Datum:
+    size = max((len(each) for each in (index, *texts) if isinstance(each, pa.Array)), default=1)
+    found: Datum = pa.nulls(size, pa.string())
+    for at, text in enumerate(texts, 1):
+        found = pc.if_else(pc.fill_null(pc.equal(broadcast(index, size), at), False), text, found)
+    return found[0] if is_scalar(index, *texts) else found
+
+
 _TEXTS = fixed(STRING, *_TEXT)
 _COUNTED = signature(STRING, _TEXT, INTEGERS)
 _PADDED = signature(STRING, _TEXT, INTEGERS, _TEXT, nullable=True)
@@ -180,6 +205,9 @@ TEXT: dict[str, Function] = {
     "LPAD": Function((3, 3), _PADDED, _made(_padded(True), pa.string())),
     "RPAD": Function((3, 3), _PADDED, _made(_padded(False), pa.string())),
     "REPLACE": Function((3, 3), _TEXTS, _replace),
+    "TRANSLATE": Function((3, 3), _TEXTS, _made(_translated, pa.string())),
+    "SPLIT": Function((2, 2), fixed(array_type(STRING), *_TEXT), _made(_split, array_type(STRING).arrow_type)),
+    "ELT": Function((2, None), _chosen_type, _chosen),
     "OVERLAY": Function((3, 4), signature(STRING, _TEXT, _TEXT, INTEGERS, INTEGERS), _made(_overlay, pa.string())),
     "POSITION": Function((2, 2), fixed(_INT, *_TEXT), _made(_located, pa.int32())),
     "LOCATE": Function((2, 3), signature(_INT, _TEXT, _TEXT, INTEGERS), _made(_located, pa.int32())),

@@ -12,7 +12,7 @@ from forkpoint.relational.aggregation.accumulators import AGGREGATES
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
-from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, PROCTIME, RANDOM, clock_call
+from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, RANDOM, clock_call
 from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
@@ -291,8 +291,6 @@ class Binder:
 
     def _changing(self, node: Node, name: str, arguments: list[Node]) -> Expression:
         """A function of the clock, or a random one."""
-        if self.clause == COMPUTED and name != PROCTIME:
-            raise self.error(node, f"{name} has another value each time, so a table has no such column; call it in a query")
         if name in CLOCK:
             if arguments:
                 raise self.error(node, f"{name} takes no arguments")

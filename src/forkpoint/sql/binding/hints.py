@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.errors import ConfigError
 from forkpoint.relational.definitions.rows import is_final
 from forkpoint.relational.plan import Aggregate, Hints, Join, Over, Plan, Select, is_windowed
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.hints import STRATEGIES, Hint
+from forkpoint.wording import parse_duration_ms
 
 _log = logging.getLogger("forkpoint")
 _LOOKUP = {"async": ("true", "false"), "output-mode": ("ordered", "allow_unordered")}

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Column, Expression, Item, items_of
-from forkpoint.relational.functions.changing import PROCTIME
+from forkpoint.relational.functions.changing import PROCTIME, calls_in, of_column
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
 from forkpoint.relational.types import Field, Schema
@@ -34,10 +34,12 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Reading:
-    """``columns``: all columns of the table in queries, over its columns in messages or files."""
+    """``columns``: all columns of the table in queries, over its columns in messages or files, and over ``once``: those that are
+    computed where the table is read, because their values differ each time."""
 
     columns: tuple[Item, ...]
     watermark: Watermark | None
+    once: tuple[Item, ...] = ()
 
 
 def bound(table: CreateTable, functions: Functions = NO_FUNCTIONS) -> CreateTable:
@@ -57,7 +59,7 @@ def bind_reading(
     functions: Functions = NO_FUNCTIONS,
 ) -> Reading:
     """Raises SqlError."""
-    columns = [*items_of(schema)]
+    columns, once = [*items_of(schema)], []
     read = (*schema, *(Field(each.name, each.type) for each in computed if isinstance(each, MetadataColumn)))
     for nth, column in enumerate(computed):
         if isinstance(column, MetadataColumn):
@@ -65,8 +67,12 @@ def bind_reading(
         else:
             tree, binder = _parsed(column.of, read, COMPUTED, functions)
             of = binder.bind(tree)
+            if any(each.function != PROCTIME for each in calls_in(of)):
+                once.append(Item(column.name, of_column(of, column.name)))
+                of = Column(column.name, of.type)
         columns.insert(column.position + nth, Item(column.name, of))
-    return Reading(tuple(columns), None if clause is None else _watermark(source, tuple(columns), clause))
+    watermark = None if clause is None else _watermark(source, tuple(columns), clause)
+    return Reading(tuple(columns), watermark, tuple(once))
 
 
 def _parsed(of: Query, schema: Schema, clause: str, functions: Functions = NO_FUNCTIONS) -> tuple[Any, Binder]:

@@ -123,18 +123,6 @@ class Change:
         return Row.of(self._names, values, RowKind.INSERT if weight > 0 else RowKind.DELETE)
 
 
-def is_bounded(stream: DataStream[Any]) -> bool:
-    """Whether all input of a stream ends."""
-    specs = (each.spec for each in topological_order([edge.upstream for edge in stream.edges]))
-    return all(spec.source.bounded for spec in specs if isinstance(spec, SourceSpec))
-
-
-def check_ends(ordering: Ordering | None, ends: bool) -> None:
-    """Raise ConfigError for an order of changes that never end."""
-    if ordering is not None and not ends:
-        raise ConfigError("ORDER BY needs LIMIT, or input that ends: the changes of a result have no order")
-
-
 def _as_in_pyflink(value: Any, of: SqlType) -> Any:
     """A value as PyFlink has it: Rows without names, and a FLOAT with the digits that it has."""
     if value is None or not (of.is_nested or of.name == "FLOAT"):
@@ -148,6 +136,18 @@ def _as_in_pyflink(value: Any, of: SqlType) -> Any:
         case "MAP":
             return {_as_in_pyflink(key, parts[0]): _as_in_pyflink(each, parts[1]) for key, each in value.items()}
     return Row(*map(_as_in_pyflink, value, parts))
+
+
+def is_bounded(stream: DataStream[Any]) -> bool:
+    """Whether all input of a stream ends."""
+    specs = (each.spec for each in topological_order([edge.upstream for edge in stream.edges]))
+    return all(spec.source.bounded for spec in specs if isinstance(spec, SourceSpec))
+
+
+def check_ends(ordering: Ordering | None, ends: bool) -> None:
+    """Raise ConfigError for an order of changes that never end."""
+    if ordering is not None and not ends:
+        raise ConfigError("ORDER BY needs LIMIT, or input that ends: the changes of a result have no order")
 
 
 def remaining(changes: Iterable[Row]) -> list[tuple[Any, ...]]:

@@ -8,8 +8,9 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import Configuration, parse_duration_ms
+from forkpoint.api.configuration import Configuration
 from forkpoint.functions.state.ttl import Duration, to_ms
+from forkpoint.wording import parse_duration_ms
 
 if TYPE_CHECKING:
     from forkpoint.table.session import Session

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.counter import CounterEnumerator
 from forkpoint.contract.source import JSON, ReaderContext, Source, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.relational.changes import row_type
@@ -24,6 +23,7 @@ from forkpoint.relational.functions.decimals import rescaled
 from forkpoint.relational.types import INTEGERS, NUMBERS, TIMES, Field, SqlType, digits_of
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
+from forkpoint.wording import parse_duration_ms
 
 _ROWS_PER_SECOND, _LENGTH = 10_000, 100
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}

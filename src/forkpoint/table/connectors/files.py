@@ -8,7 +8,6 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.contract.format import DeserializationSchema
@@ -30,6 +29,7 @@ from forkpoint.table.connectors import changelogs
 from forkpoint.table.connectors.formats import deserialization
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
+from forkpoint.wording import parse_duration_ms
 
 _FILES = "an epoch's files are final, and published with it; 'execution.checkpointing.interval' says how often"
 _UNNEEDED = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forkpoint.api.configuration import parse_duration_ms
 from forkpoint.connectors.lookup.sql import SqlLookup
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.table.connectors.jdbc import UNNEEDED, jdbc_url
 from forkpoint.table.connectors.options import TableOptions
+from forkpoint.wording import parse_duration_ms
 
 _FOR_EVER_MS = 2**53
 _EXPIRY = "lookup.partial-cache.expire-after-write"
