@@ -295,6 +295,7 @@ VALUES: list[tuple[str, Any]] = [
     ("STR_TO_MAP('a:1;b:2;;', ';', ':')", [("a", "1"), ("b", "2")]),
     ("TRANSLATE('abcab', 'ab', 'x')", "xcx"),
     ("TRANSLATE('aa', 'aa', 'xy')", "xx"),
+    ("SPLIT(',a,,b', ',')", ["", "a", "", "b"]),
     ("SPLIT('abc', '')", ["a", "b", "c"]),
     ("ELT(2, 'a', NULL, 'c')", None),
     ("ELT(3, 'a', NULL, 'c')", "c"),
