@@ -47,6 +47,13 @@ def test_what_a_session_creates_others_have(tmp_path: Path) -> None:
     assert other("SHOW DATABASES FROM prod; DESCRIBE CATALOG prod") == [
         *[("default",), ("sales",), ("name", "prod"), ("type", "state-root"), ("comment", "")]
     ]
+    tables = fp.StreamTableEnvironment.create(
+        fp.StreamExecutionEnvironment.get_execution_environment().set_state_root(str(tmp_path))
+    )
+    descriptor = fp.TableDescriptor.for_connector("print").schema(fp.Schema.new_builder().column("a", "INT").build()).build()
+    tables.create_table("prod.sales.api", descriptor)
+    tables.create_temporary_table("prod.sales.passing", descriptor)
+    other("DROP TABLE prod.sales.api")
     assert other("SHOW TABLES FROM prod.sales") == [("days",), ("likes",)]
     other("USE prod.sales")
     assert len(other("SELECT plus(days) FROM days")) == 3

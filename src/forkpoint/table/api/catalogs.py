@@ -114,7 +114,8 @@ class Catalog:
     """A catalogue of a table environment. ``get_catalog`` of the environment returns it."""
 
     def __init__(self, session: Session, name: str) -> None:
-        known = session.catalog.databases
+        session.load_catalogs()
+        known = session.catalog.catalogs()
         if name not in known:
             raise ConfigError(f"there is no catalogue {name!r}; {did_you_mean(name, known)}")
         self._session, self._name = session, name
@@ -125,7 +126,7 @@ class Catalog:
 
     def list_databases(self) -> list[str]:
         """The names of the databases."""
-        return list(self._session.catalog.databases[self._name])
+        return list(self._session.catalog.databases_of(self._name))
 
     def database_exists(self, database_name: str) -> bool:
         """Whether there is such a database."""

@@ -133,13 +133,17 @@ class TableEnvironment:
 
     def from_descriptor(self, descriptor: TableDescriptor) -> Table:
         """A table that has no name in SQL."""
-        return self._read(self._session.catalog.add_unnamed("table", lambda name: self._session.defined(descriptor.ddl(name))))
+        return self._read(
+            self._session.catalog.add_unnamed("table", lambda name: self._session.defined(descriptor.ddl(f"TABLE {name}")))
+        )
 
     def create_temporary_table(self, path: str, descriptor: TableDescriptor, ignore_if_exists: bool = False) -> None:
-        """Create a table, as CREATE TABLE does. SqlError if it is not valid."""
-        self.execute_sql(descriptor.ddl(path, if_not_exists=ignore_if_exists))
+        """Create a table, as CREATE TEMPORARY TABLE does. SqlError if it is not valid."""
+        self.execute_sql(descriptor.ddl(f"TEMPORARY TABLE {'IF NOT EXISTS ' * ignore_if_exists}{path}"))
 
-    create_table = create_temporary_table
+    def create_table(self, path: str, descriptor: TableDescriptor, ignore_if_exists: bool = False) -> None:
+        """Create a table, as CREATE TABLE does: a catalogue that is kept under the state root has it then."""
+        self.execute_sql(descriptor.ddl(f"TABLE {'IF NOT EXISTS ' * ignore_if_exists}{path}"))
 
     def create_temporary_view(
         self, view_path: str, table_or_data_stream: Table | DataStream[Any], *fields_or_schema: Any

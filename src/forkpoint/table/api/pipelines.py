@@ -28,7 +28,7 @@ class TablePipeline:
             raise ConfigError("overwrite=True is not supported yet")
         if isinstance(target, TableDescriptor):
             descriptor = target.with_columns(plan.schema)
-            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(descriptor.ddl(name)))
+            table_path = session.catalog.add_unnamed("table", lambda name: session.defined(descriptor.ddl(f"TABLE {name}")))
         else:
             table_path = target
         self._session, self._given = session, {"table": plan}

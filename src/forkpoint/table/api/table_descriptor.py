@@ -99,13 +99,11 @@ class TableDescriptor:
         schema = Schema.new_builder().from_fields([f.name for f in fields], [data_type_of(f.type) for f in fields]).build()
         return replace(self, _schema=schema)
 
-    def ddl(self, path: str, *, if_not_exists: bool = False) -> str:
-        """The statement that creates the table."""
+    def ddl(self, what: str) -> str:
+        """The statement that creates the table. ``what``: the words after CREATE, up to the path."""
         if self._schema is None:
-            raise ConfigError(f"table {path!r} has no columns; give the descriptor a schema")
-        return (
-            f"CREATE TABLE {'IF NOT EXISTS ' * if_not_exists}{path} (\n  {self._schema.ddl()}\n)\n{self._clauses(self._options)}"
-        )
+            raise ConfigError(f"{what} has no columns; give the descriptor a schema")
+        return f"CREATE {what} (\n  {self._schema.ddl()}\n)\n{self._clauses(self._options)}"
 
     def _clauses(self, options: Mapping[str, str]) -> str:
         comment = "" if self._comment is None else f"COMMENT {literal(self._comment)}\n"
