@@ -7,6 +7,7 @@ Imports are left out, and so is the first of the runs.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 import warnings
@@ -57,6 +58,7 @@ def seconds(text: str) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     warnings.simplefilter("ignore")
     text = "".join(PART.format(n=n, other=max(n - 1, 0)) for n in range(8))
     times = [seconds(text) for _ in range(ROUNDS)][1:]

@@ -16,7 +16,7 @@ from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.paths import LOGS
 from forkpoint.driver.start.programs import load_program
 from forkpoint.errors import JobNotFound
-from forkpoint.operations.shapes import savepoints_json
+from forkpoint.operations.shapes import explained_json, savepoints_json
 from forkpoint.savepoint.catalog.labels import check_label
 from forkpoint.server import flink
 from forkpoint.server import messages as m
@@ -135,6 +135,12 @@ def runs(entry: Job, request: Request) -> m.Runs:
 def savepoints(entry: Job) -> dict[str, Any]:
     """The savepoints of a job, oldest first, as `forkpoint savepoints` prints them."""
     return savepoints_json(operations.savepoints(entry.name, state_root=entry.root.place))
+
+
+@router.get("/jobs/{job}/explanation", openapi_extra=command("explain"))
+def explanation(entry: Job) -> dict[str, Any]:
+    """The operators of a job's newest run, and how much they have read and keep, as `forkpoint explain` prints them."""
+    return explained_json(operations.explain(entry.name, state_root=entry.root.place))
 
 
 @router.get("/jobs/{job}/log", response_class=PlainTextResponse)
