@@ -76,7 +76,7 @@ class Numbers(fp.TableFunction):
 @pytest.mark.parametrize(
     ("query", "mark", "message"),
     [
-        ("SELECT split(k) FROM orders", " " * 7, "split is a table function; write it in FROM: CROSS JOIN LATERAL"),
+        ("SELECT pairs(v) FROM orders", " " * 7, "pairs is a table function; write it in FROM: CROSS JOIN LATERAL"),
         ("SELECT 1 FROM orders, LATERAL TABLE(plus(v)) AS t (a)", " " * 36, "UNNEST takes an ARRAY or a MAP, not BIGINT"),
         ("SELECT 1 FROM orders, LATERAL TABLE(split(k, v)) AS t (a)", " " * 36, "split takes 1 arguments, not 2"),
         ("SELECT 1 FROM orders, LATERAL TABLE(split(k)) AS t (a, b)", " " * 36, "UNNEST has 1 columns; name them: AS t (f0)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -276,7 +277,7 @@ class Binder:
         if self.calls and node.sql() in self.calls:
             return self.calls[node.sql()]
         name, arguments = self._called(node)
-        user = self.scope.functions.named(name, _OWN)
+        user = self.scope.functions.named(name, () if self._in_lateral_table(node) else _OWN)
         if user is not None:
             return self._user_call(node, user, arguments)
         if name in WINDOW_CALLS:
@@ -320,6 +321,11 @@ class Binder:
         start, end = node.meta.get("start"), node.meta.get("end")
         written = "" if start is None else self.scope.source.text[self.offset + start : self.offset + end + 1]
         return (written if written.replace("_", "").isalnum() else node.sql_name()).upper(), _arguments(node)
+
+    def _in_lateral_table(self, node: Node) -> bool:
+        """Whether a call is of a table function, of which SQL has none."""
+        before = self.scope.source.text[: self.at(node)]
+        return isinstance(node.parent, exp.Unnest) and re.search(r"\bLATERAL\s+TABLE\s*\(\s*$", before, re.IGNORECASE) is not None
 
     def aggregate_function(self, node: Node) -> UserFunction | None:
         """The user's aggregate function that a node calls, if it does."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+from sqlglot import exp
 
 from forkpoint.relational.expressions import Expression, all_of, columns_of
 from forkpoint.relational.plan import LEFT, RIGHT, Join, JoinKind, Plan
@@ -57,6 +59,48 @@ def join(
     if is_version(node.this):
         plan = temporal(plan, node.this.args["version"], binder)
     return plan, _result(plan, scope, relation, pairs, binder, node)
+
+
+def is_product(node: Any) -> bool:
+    """Whether a table in FROM is joined without a condition of its own: with a comma, or CROSS JOIN."""
+    given = any(node.args.get(each) for each in ("on", "using", "side", "method"))
+    return (
+        isinstance(node.this, exp.Table | exp.Subquery) and not given and node.kind in ("", "CROSS") and not is_version(node.this)
+    )
+
+
+def join_order(where: Any, relations: Sequence[Relation]) -> list[int]:
+    """The indices of tables in the order in which they are joined: that of FROM, but if an equation in WHERE joins a later table
+    with those before, and none joins the next, the later one comes first. All pairs of rows are the last resort."""
+    links = set() if where is None else {frozenset(link) for link in _links(where.this, relations)}
+    order, rest = [0], list(range(1, len(relations)))
+    while rest:
+        found = next((at for at in rest if any(frozenset((at, other)) in links for other in order)), rest[0])
+        order.append(found)
+        rest.remove(found)
+    return order
+
+
+def _links(condition: Any, relations: Sequence[Relation]) -> Iterator[tuple[int, int]]:
+    """The pairs of tables that equations compare."""
+    for each in condition.flatten() if isinstance(condition, exp.And) else (condition,):
+        if isinstance(each, exp.EQ):
+            left, right = (_read(side, relations) for side in (each.this, each.expression))
+            if left is not None and right is not None and left != right:
+                yield left, right
+
+
+def _read(side: Any, relations: Sequence[Relation]) -> int | None:
+    """The table of all columns of one side of an equation, if it is one."""
+    found = set() if side.find(exp.Select) else {_table_of(column, relations) for column in side.find_all(exp.Column)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _table_of(column: Any, relations: Sequence[Relation]) -> int | None:
+    for at, relation in enumerate(relations):
+        if column.table == relation.alias if column.table else column.name in relation.columns:
+            return at
+    return None
 
 
 def _has_word(node: Any, scope: Scope, offset: int) -> bool:

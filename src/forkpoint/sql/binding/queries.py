@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as with_fields
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from forkpoint.sql.binding.constants import rows_of_values
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.hints import check_tables, joined, named, with_ttl
-from forkpoint.sql.binding.joins import join
+from forkpoint.sql.binding.joins import is_product, join, join_order
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
@@ -292,7 +293,10 @@ class _QueryBinder:
             )
         plan, relation = self._relation(source.this)
         scope = Scope(self._source, (relation,), outer=self._outer, functions=self._functions)
-        for node in tree.args.get("joins") or ():
+        nodes = tree.args.get("joins") or ()
+        if all(map(is_product, nodes)):
+            return self._products(tree, nodes, plan, scope)
+        for node in nodes:
             if isinstance(node.this, exp.Unnest):
                 plan, scope = unnest(node, plan, scope, self._offset)
                 continue
@@ -301,6 +305,18 @@ class _QueryBinder:
             plan, scope = join(node, (plan, scope), right, self._offset, self.error)
             plan = joined(plan, left, right[1].alias, self._hints.of(tree))
         return plan, scope
+
+    def _products(self, tree: Any, nodes: Sequence[Any], plan: Plan, scope: Scope) -> tuple[Plan, Scope]:
+        """Tables with commas between, which WHERE joins, in the order of its equations. The columns keep that of FROM."""
+        rights = [self._relation(node.this) for node in nodes]
+        order = join_order(tree.args.get("where"), [*scope.relations, *(relation for _, relation in rights)])
+        for at in order[1:]:
+            right = rights[at - 1]
+            left = scope.relations[0].alias if len(scope.relations) == 1 else ""
+            plan, scope = join(nodes[at - 1], (plan, scope), right, self._offset, self.error)
+            plan = joined(plan, left, right[1].alias, self._hints.of(tree))
+        relations = sorted(zip(order, scope.relations, strict=True), key=lambda each: each[0])
+        return plan, with_fields(scope, relations=tuple(relation for _, relation in relations))
 
     def _relation(self, table: Any) -> tuple[Plan, Relation]:
         """A table or subquery in FROM."""
