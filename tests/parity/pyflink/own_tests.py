@@ -156,7 +156,7 @@ REASONS: dict[str, str] = {
 }
 
 REASONS_OF_TABLES: dict[str, str] = {
-    "CalcTests.test_from_element": "a column has no type INTERVAL, and no type of the program",
+    "CalcTests.test_from_element": "a column has no type of the program",
     **dict.fromkeys(("test_from_pandas", "to_pandas_with_event_time"), "a TIMESTAMP(3) has microseconds, too"),
     "test_check_result_type": "an aggregate over pandas columns may also return a MAP",
     "test_non_exist_func_type": "a function may also be of Arrow's columns: the message differs",
