@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from example_counts import examples
 from files_in_memory import keep_files_in_memory
 
 # The plugin's own fixtures, also where forkpoint was installed before it had a plugin.
+from forkpoint.errors import EpochInterrupted
 from forkpoint.pytest_plugin import (  # noqa: F401
     forkpoint_clock,
     forkpoint_env,
@@ -44,6 +46,17 @@ UNTIMED = examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True, database=None)
 settings.register_profile("other", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("EXAMPLES", "same"))
+
+
+def pytest_sessionstart() -> None:
+    """Interrupts that meet a destructor are lost. A run repeats them, but pytest would blame another test."""
+    report = sys.unraisablehook
+
+    def reported(raised: sys.UnraisableHookArgs) -> None:
+        if not issubclass(raised.exc_type, EpochInterrupted):
+            report(raised)
+
+    sys.unraisablehook = reported
 
 
 def pytest_collection_finish() -> None:

@@ -165,7 +165,8 @@ def test_rows_of_equal_order_have_the_same_numbers_in_each_epoch(rows: list[Tagg
 
 def test_tables_with_commas_are_joined_in_the_order_of_the_equations() -> None:
     """FROM has a and b next to each other, whose rows would all be pairs."""
-    tables = fp.StreamTableEnvironment.create(fp.StreamExecutionEnvironment.get_execution_environment())
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    tables = fp.StreamTableEnvironment.create(env)
     for view in ("a (p, q) AS VALUES (1, 'one'), (2, 'two')", "b (r) AS VALUES (3), (4)", "c (s, t) AS VALUES (1, 4), (2, 5)"):
         tables.execute_sql(f"CREATE TEMPORARY VIEW {view}")
     query = "SELECT * FROM a, b, c WHERE r = c.t AND a.p = c.s"

@@ -22,7 +22,8 @@ PAIRS = DataTypes.ROW([DataTypes.FIELD("a", DataTypes.TINYINT()), DataTypes.FIEL
 
 @pytest.fixture
 def tables() -> TableEnvironment:
-    return TableEnvironment.create(fp.EnvironmentSettings.in_streaming_mode())
+    local = fp.Configuration().set_string("execution.engine", "local")
+    return TableEnvironment.create(fp.EnvironmentSettings.new_instance().with_configuration(local).build())
 
 
 def values(table: fp.Table) -> list[Any]:
