@@ -19,7 +19,6 @@ from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
-from forkpoint.relational.descriptions import properties_of
 from forkpoint.storage.base import Storage
 
 
@@ -119,6 +118,7 @@ class RunRecords:
 
 def plan_of(graph: JobGraph) -> Plan:
     """The graph's operators and their inputs."""
+    has_queries = any(type(operator.spec).__module__.startswith("forkpoint.relational.") for operator in graph.operators)
 
     def described(operator: Operator) -> PlanOperator:
         inputs = [
@@ -139,8 +139,14 @@ def plan_of(graph: JobGraph) -> Plan:
             generated_uid=operator.generated_uid,
             stateful=operator.stateful,
             type=None if output is None else repr(output),
-            properties=properties_of(operator.spec, output),
+            properties=_properties(operator) if has_queries else {},
             inputs=inputs,
         )
 
     return Plan(operators=[described(operator) for operator in graph.operators])
+
+
+def _properties(operator: Operator) -> dict[str, str]:
+    from forkpoint.relational.descriptions import properties_of  # loads what only queries need
+
+    return properties_of(operator.spec, operator.output_type)
