@@ -91,10 +91,11 @@ def taken_out(tokens: Sequence[Token], query: Query) -> tuple[list[Token], Hints
     return kept, found
 
 
-def is_read(token: Token, following: Token | None) -> bool:
-    """Whether the hint after a token has been taken out."""
-    before_hint = any(each is not None and each.token_type.name == "HINT" for each in (token, following))
-    return before_hint or token.text.startswith(_TABLE)
+def is_left(query: Query, token: Token, following: Token | None) -> bool:
+    """Whether there is a hint after a token that has not been taken out."""
+    of_select = any(each is not None and each.token_type.name == "HINT" for each in (token, following))
+    taken = of_select or token.text.startswith(_TABLE)
+    return not taken and _HINT.match(query.source.text, query.start + token.end + 1) is not None
 
 
 def options_after(source: Text, at: int) -> Mapping[str, str]:

@@ -76,6 +76,10 @@ class CreateTable:
     partitions: tuple[str, ...] = ()
     temporary: bool = False
 
+    def with_options(self, options: Mapping[str, str]) -> CreateTable:
+        """The table with further options, or other values of those that it has."""
+        return replace(self, options={**self.options, **options})
+
     @property
     def metadata(self) -> tuple[MetadataColumn, ...]:
         return tuple(each for each in self.computed if isinstance(each, MetadataColumn))

@@ -9,11 +9,9 @@ from sqlglot.errors import ParseError
 
 from forkpoint.sql.binding.expressions import CALLED
 from forkpoint.sql.errors import SqlError
-from forkpoint.sql.hints import is_read
+from forkpoint.sql.hints import is_left
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
-
-_HINT = re.compile(r"\s*/\*\+")
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE")
 
@@ -43,7 +41,7 @@ def syntax_tree(tokens: list[Token], query: Query) -> Any:
 def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
     """Raise SqlError for what sqlglot reads as a comment, or drops."""
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        if _HINT.match(query.source.text, query.start + token.end + 1) and not is_read(token, following):
+        if is_left(query, token, following):
             raise query.source.error(query.start + token.start, "hints are for queries and tables, not for expressions")
         name = token.token_type.name
         if name == "PARAMETER":

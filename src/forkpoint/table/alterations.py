@@ -24,7 +24,7 @@ def _changed(table: CreateTable, change: Change) -> CreateTable:
     columns = columns_of(table)
     match change:
         case SetOptions(options):
-            return replace(table, options={**table.options, **options})
+            return table.with_options(options)
         case ResetOptions(keys):
             return replace(table, options={name: value for name, value in table.options.items() if name not in keys})
         case DropWatermark():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ def read_with(catalog: Catalog, path: str, options: Mapping[str, str]) -> Plan |
         return None
     if options.keys() & {"connector"}:
         raise ConfigError("a hint does not change the connector; create another table")
-    plan = read(path, replace(table, options={**table.options, **options}))
+    plan = read(path, table.with_options(options))
     given = tuple(sorted(options.items()))
     if isinstance(plan, Select):
         return msgspec.structs.replace(plan, input=msgspec.structs.replace(plan.input, options=given))
@@ -139,7 +139,7 @@ class Catalog:
         name = scan.table
         table = self.streams.get(name) or self.unnamed.get(name) or self.table(name)
         assert isinstance(table, CreateTable | StreamTable)
-        return replace(table, options={**table.options, **dict(scan.options)}) if isinstance(table, CreateTable) else table
+        return table.with_options(dict(scan.options)) if isinstance(table, CreateTable) else table
 
     def add_unnamed(self, kind: str, make: Callable[[str], CreateTable | StreamTable | ProgramView]) -> str:
         """Add a table of the program under a name that begins with ``kind``; returns the name."""

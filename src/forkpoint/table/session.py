@@ -309,7 +309,7 @@ class Session:
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
-        table = replace(table, options={**table.options, **statement.options})
+        table = table.with_options(statement.options)
         return table, _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.types import SqlType
 from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import stable_order
 
 Longs = npt.NDArray[np.int64]
@@ -42,7 +43,7 @@ def with_values(of: SqlType, saved: pa.Array, values: pa.Array, weights: Longs |
 def _remaining(groups: Longs, values: pa.Array, signs: Longs) -> Longs:
     """The values of groups that those with a negative sign have not taken back, each the first of its equals."""
     order, codes = stable_order(codes_of([pa.array(groups), values]))
-    runs = np.append(0, np.cumsum(np.diff(codes) != 0)) if len(codes) else codes  # of equal values of a group
+    runs = np.cumsum(run_starts(codes)) - 1  # of equal values of a group
     taken = np.bincount(runs, signs[order] < 0).astype(np.int64)
     positive = order[signs[order] > 0]
     of_positive = runs[signs[order] > 0]

@@ -13,7 +13,7 @@ from urllib.parse import quote_plus, unquote_plus, urlsplit
 import pyarrow as pa
 
 from forkpoint.relational.functions.registry import Function, Types, fixed, per_distinct, signature
-from forkpoint.relational.types import INTEGERS, STRING, SqlType
+from forkpoint.relational.types import BYTES, INTEGERS, STRING, SqlType
 
 _SHA2 = {224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}
 
@@ -114,8 +114,6 @@ def _sha2_type(types: Types) -> SqlType | str:
     return signature(STRING, ("STRING",), INTEGERS)(types)
 
 
-_BYTES = SqlType("BYTES")
-
 ENCODINGS: dict[str, Function] = {
     "MD5": _digest("md5"),
     **{f"SHA{bits}": _digest(f"sha{bits}") for bits in (1, 224, 256, 384, 512)},
@@ -123,7 +121,7 @@ ENCODINGS: dict[str, Function] = {
     "TO_BASE64": _text(lambda text: base64.b64encode(text.encode()).decode(), "STRING"),
     "FROM_BASE64": _text(_from_base64, "STRING"),
     "ENCODE": Function(
-        (2, 2), fixed(_BYTES, "STRING"), lambda *of: per_distinct(_encoded, pa.binary(), *of), checks=((1, _bad_charset),)
+        (2, 2), fixed(BYTES, "STRING"), lambda *of: per_distinct(_encoded, pa.binary(), *of), checks=((1, _bad_charset),)
     ),
     "DECODE": Function(
         (2, 2),

@@ -258,8 +258,7 @@ class GroupAggregate(GroupOperator):
                 multiset.collect(log)
         if self._replaced is not None:
             self._replaced.collect(log)
-        for sweep in self._backend.sweepers:
-            sweep(log)
+        self._backend.sweep(log)
         return log
 
 

@@ -104,6 +104,5 @@ class LatestRows(KeyedOperator):
     def changes(self) -> ChangeLog:
         log = ChangeLog()
         self._rows.collect(log)
-        for sweep in self._backend.sweepers:
-            sweep(log)
+        self._backend.sweep(log)
         return log

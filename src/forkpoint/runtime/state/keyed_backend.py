@@ -255,10 +255,14 @@ class KeyedBackend:
         log = ChangeLog()
         for handle in self.handles:
             handle.collect(log)
-        for sweep in self.sweepers:
-            sweep(log)
+        self.sweep(log)
         self.keys, self.key_bytes, self.key_groups = (), [], []
         return log
+
+    def sweep(self, log: ChangeLog) -> None:
+        """Remove expired entries that the epoch has not changed."""
+        for sweep in self.sweepers:
+            sweep(log)
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         return list(self.store.scan(prefix, prefix_stop(prefix)))

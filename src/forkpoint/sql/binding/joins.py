@@ -61,7 +61,7 @@ def join(
     return plan, _result(plan, scope, relation, pairs, binder, node)
 
 
-def is_product(node: Any) -> bool:
+def _is_product(node: Any) -> bool:
     """Whether a table in FROM is joined without a condition of its own: with a comma, or CROSS JOIN."""
     given = any(node.args.get(each) for each in ("on", "using", "side", "method"))
     return (
@@ -69,11 +69,15 @@ def is_product(node: Any) -> bool:
     )
 
 
-def join_order(where: Any, relations: Sequence[Relation]) -> list[int]:
-    """The indices of tables in the order in which they are joined: that of FROM, but if an equation in WHERE joins a later table
-    with those before, and none joins the next, the later one comes first. All pairs of rows are the last resort."""
-    links = set() if where is None else {frozenset(link) for link in _links(where.this, relations)}
-    order, rest = [0], list(range(1, len(relations)))
+def join_order(select: Any, relations: Sequence[Relation]) -> list[int]:
+    """The numbers of the tables in FROM, from 0, in the order in which they are joined: as written, unless all are joined by
+    commas. Then, if an equation in WHERE joins a later table with those before, and none joins the next, the later one comes
+    first. All pairs of rows are the last resort."""
+    nodes, where = select.args.get("joins") or (), select.args.get("where")
+    order, rest = [0], list(range(1, len(nodes) + 1))
+    if where is None or not all(map(_is_product, nodes)):
+        return order + rest
+    links = set(_links(where.this, relations))
     while rest:
         found = next((at for at in rest if any(frozenset((at, other)) in links for other in order)), rest[0])
         order.append(found)
@@ -81,13 +85,13 @@ def join_order(where: Any, relations: Sequence[Relation]) -> list[int]:
     return order
 
 
-def _links(condition: Any, relations: Sequence[Relation]) -> Iterator[tuple[int, int]]:
+def _links(condition: Any, relations: Sequence[Relation]) -> Iterator[frozenset[int]]:
     """The pairs of tables that equations compare."""
     for each in condition.flatten() if isinstance(condition, exp.And) else (condition,):
         if isinstance(each, exp.EQ):
             left, right = (_read(side, relations) for side in (each.this, each.expression))
             if left is not None and right is not None and left != right:
-                yield left, right
+                yield frozenset((left, right))
 
 
 def _read(side: Any, relations: Sequence[Relation]) -> int | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace as with_fields
 from typing import Any, NoReturn
 
-from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.errors import ConfigError
@@ -34,12 +33,13 @@ from forkpoint.sql.binding.constants import rows_of_values
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.hints import check_tables, joined, named, with_ttl
-from forkpoint.sql.binding.joins import is_product, join, join_order
+from forkpoint.sql.binding.joins import join, join_order
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
 from forkpoint.sql.binding.set_operations import distinct, in_both, in_first_only, of_numbered
 from forkpoint.sql.binding.subqueries import (
+    BY_EQUATIONS,
     HIDDEN,
     MARK,
     VALUE,
@@ -48,6 +48,7 @@ from forkpoint.sql.binding.subqueries import (
     asked,
     before_marks,
     conditions_of,
+    equations,
     hidden,
     hidden_columns,
     reads_outer,
@@ -196,7 +197,7 @@ class _QueryBinder:
             if not own.plain and any(isinstance(node, Window) for node in nodes_of(below)):
                 raise self.error(group, "grouping sets of windows are not supported yet")
             keys, below = own.items(), own.expanded(below)
-            compared, outer = self._outer_keys(tree, outer)
+            compared, outer = equations(outer, lambda: self.error(tree, f"a subquery with aggregates {BY_EQUATIONS}"))
             keys = tuple({item.name: item for item in (*keys, *(Item(key_name(of), of) for of in compared.values()))}.values())
             grouped = _Grouped(self._source, own, keys, set(aggregates), binder.offsets)
             change = grouped.over_groups
@@ -268,19 +269,6 @@ class _QueryBinder:
         pairs = zip(below.schema, columns, strict=True)
         return Select(plan, condition, tuple(Item(field.name, of) for field, of in pairs if of is not None)), outer
 
-    def _outer_keys(self, tree: Any, outer: tuple[Expression, ...]) -> tuple[dict[str, Expression], tuple[Expression, ...]]:
-        """What the rows of groups have in common with a row of the outer query, by hidden names, and the equations."""
-        keys: dict[str, Expression] = {}
-        found = []
-        for each in outer:
-            own = [a for a in each.arguments if not reads_outer(a)] if isinstance(each, Call) and each.function == "=" else []
-            if not isinstance(each, Call) or len(own) != 1:
-                raise self.error(tree, "a subquery with aggregates can be compared with the outer query by = only")
-            name = HIDDEN + str(own[0])
-            keys[name] = own[0]
-            found.append(replace(each, arguments=tuple(Column(name, a.type) if a is own[0] else a for a in each.arguments)))
-        return keys, tuple(found)
-
     # -- FROM
 
     def _from(self, tree: Any) -> tuple[Plan, Scope]:
@@ -293,30 +281,23 @@ class _QueryBinder:
             )
         plan, relation = self._relation(source.this)
         scope = Scope(self._source, (relation,), outer=self._outer, functions=self._functions)
-        nodes = tree.args.get("joins") or ()
-        if all(map(is_product, nodes)):
-            return self._products(tree, nodes, plan, scope)
-        for node in nodes:
-            if isinstance(node.this, exp.Unnest):
+        joins = [
+            (node, None if isinstance(node.this, exp.Unnest) else self._relation(node.this))
+            for node in tree.args.get("joins") or ()
+        ]
+        order = join_order(tree, [relation, *(right[1] for _, right in joins if right is not None)])
+        for at in order[1:]:
+            node, right = joins[at - 1]
+            if right is None:
                 plan, scope = unnest(node, plan, scope, self._offset)
                 continue
-            right = self._relation(node.this)
             left = scope.relations[0].alias if len(scope.relations) == 1 else ""
             plan, scope = join(node, (plan, scope), right, self._offset, self.error)
             plan = joined(plan, left, right[1].alias, self._hints.of(tree))
+        if order != sorted(order):  # columns keep the order of FROM
+            by_place = sorted(zip(order, scope.relations, strict=True), key=lambda each: each[0])
+            scope = with_fields(scope, relations=tuple(each for _, each in by_place))
         return plan, scope
-
-    def _products(self, tree: Any, nodes: Sequence[Any], plan: Plan, scope: Scope) -> tuple[Plan, Scope]:
-        """Tables with commas between, which WHERE joins, in the order of its equations. The columns keep that of FROM."""
-        rights = [self._relation(node.this) for node in nodes]
-        order = join_order(tree.args.get("where"), [*scope.relations, *(relation for _, relation in rights)])
-        for at in order[1:]:
-            right = rights[at - 1]
-            left = scope.relations[0].alias if len(scope.relations) == 1 else ""
-            plan, scope = join(nodes[at - 1], (plan, scope), right, self._offset, self.error)
-            plan = joined(plan, left, right[1].alias, self._hints.of(tree))
-        relations = sorted(zip(order, scope.relations, strict=True), key=lambda each: each[0])
-        return plan, with_fields(scope, relations=tuple(relation for _, relation in relations))
 
     def _relation(self, table: Any) -> tuple[Plan, Relation]:
         """A table or subquery in FROM."""

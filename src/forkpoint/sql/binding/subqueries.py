@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from msgspec.structs import replace
@@ -296,15 +297,7 @@ _COUNT = HIDDEN + "count"
 def _single(value: Subquery, error: Callable[[str], SqlError]) -> Subquery:
     """A subquery whose rows are counted for each set of the outer query's values that they are compared with."""
     (column,) = value.columns
-    keys: list[Item] = []
-    outer: list[Expression] = []
-    for each in value.outer:
-        own = [a for a in each.arguments if not reads_outer(a)] if isinstance(each, Call) and each.function == "=" else []
-        if not isinstance(each, Call) or len(own) != 1:
-            raise error("a subquery that is a value can be compared with the outer query by = only")
-        key = Column(f"{HIDDEN}{len(keys)}", own[0].type)
-        keys.append(Item(key.name, own[0]))
-        outer.append(replace(each, arguments=tuple(key if a is own[0] else a for a in each.arguments)))
+    keys, outer = equations(value.outer, lambda: error(f"a subquery that is a value {BY_EQUATIONS}"))
     of: Expression = Call("CAST", (column,), SqlType("INT")) if column.type.name == "BOOLEAN" else column  # which has no MIN
     least = AGGREGATES["MIN"](of.type)
     if isinstance(least, str):
@@ -313,10 +306,30 @@ def _single(value: Subquery, error: Callable[[str], SqlError]) -> Subquery:
         )
     calls = AggregateCall("MIN", of, None, least), AggregateCall("COUNT", None, None, BIGINT.with_null(False))
     names = column.name, _COUNT
-    counted = Aggregate(value.plan, tuple(keys), calls)
-    items = (*(Item(key.name, Column(key.name, key.of.type)) for key in keys), *map(_item_of, names, calls))
+    counted = Aggregate(value.plan, tuple(starmap(Item, keys.items())), calls)
+    items = (*(Item(name, Column(name, of.type)) for name, of in keys.items()), *map(_item_of, names, calls))
     cast = column if of is not column else None
-    return Subquery(Select(counted, None, items), tuple(outer), item=cast, single=True)
+    return Subquery(Select(counted, None, items), outer, item=cast, single=True)
+
+
+BY_EQUATIONS = "can be compared with the outer query by = only"
+
+
+def equations(
+    outer: Sequence[Expression], refused: Callable[[], SqlError]
+) -> tuple[dict[str, Expression], tuple[Expression, ...]]:
+    """What the rows of groups have in common with a row of the outer query, by hidden names, and the equations. ``refused``: the
+    error for other conditions."""
+    keys: dict[str, Expression] = {}
+    found = []
+    for each in outer:
+        own = [a for a in each.arguments if not reads_outer(a)] if isinstance(each, Call) and each.function == "=" else []
+        if not isinstance(each, Call) or len(own) != 1:
+            raise refused()
+        name = HIDDEN + str(own[0])
+        keys[name] = own[0]
+        found.append(replace(each, arguments=tuple(Column(name, a.type) if a is own[0] else a for a in each.arguments)))
+    return keys, tuple(found)
 
 
 def _item_of(name: str, call: AggregateCall) -> Item:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -224,8 +224,8 @@ def _batch(columns: Sequence[pa.Array], type: TypeInformation[Any]) -> pa.Record
 
 
 @dataclass(frozen=True)
-class KeyedRows(KafkaRecordDeserializationSchema[Row]):
-    """Rows of which some columns are in the records' keys; NULL in records without a key."""
+class _KeysAndValues(KafkaRecordDeserializationSchema[Row]):
+    """Rows with columns of the records' keys and of their values."""
 
     keys: DeserializationSchema[Any]
     values: DeserializationSchema[Any]
@@ -237,10 +237,22 @@ class KeyedRows(KafkaRecordDeserializationSchema[Row]):
     def deserialize(self, record: KafkaRecord) -> Row:
         raise AssertionError("records are deserialized as columns")
 
-    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
+    def _types(self) -> tuple[RecordType, RecordType]:
         of_keys, of_values = (schema.get_produced_type() for schema in (self.keys, self.values))
         assert isinstance(of_keys, RecordType)
         assert isinstance(of_values, RecordType)
+        return of_keys, of_values
+
+    def _found(self, columns: Mapping[str, pa.Array], places: Longs, bad: Mapping[int, str]) -> Deserialized[Row]:
+        elements = _batch([columns[name] for name in self.row.names], self.row)
+        return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
+
+
+class KeyedRows(_KeysAndValues):
+    """Rows of which some columns are in the records' keys; NULL in records without a key."""
+
+    def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
+        of_keys, of_values = self._types()
         read = np.flatnonzero(records.keys.is_valid().to_numpy(zero_copy_only=False))
         keys, values = (
             self.keys.deserialize_batch(records.keys.take(pa.array(read))),
@@ -251,29 +263,14 @@ class KeyedRows(KafkaRecordDeserializationSchema[Row]):
         places = with_value[~np.isin(with_value, list(bad))]
         columns = _at(places, with_key, _columns(keys, of_keys), of_keys)
         columns |= _at(places, with_value, _columns(values, of_values), of_values)
-        elements = _batch([columns[name] for name in self.row.names], self.row)
-        return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
+        return self._found(columns, places, bad)
 
 
-@dataclass(frozen=True)
-class UpsertRows(KafkaRecordDeserializationSchema[Row]):
+class UpsertRows(_KeysAndValues):
     """Rows of the records' values, with the weight 1; of a record without a value, the key with the weight -1."""
 
-    keys: DeserializationSchema[Any]
-    values: DeserializationSchema[Any]
-    row: RecordType
-
-    def get_produced_type(self) -> RecordType:
-        return self.row
-
-    def deserialize(self, record: KafkaRecord) -> Row:
-        raise AssertionError("records are deserialized as columns")
-
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
-        deleted = records.values.is_null().to_numpy(zero_copy_only=False)
-        of_keys, of_values = (schema.get_produced_type() for schema in (self.keys, self.values))
-        assert isinstance(of_keys, RecordType)
-        assert isinstance(of_values, RecordType)
+        deleted, (of_keys, of_values) = records.values.is_null().to_numpy(zero_copy_only=False), self._types()
         # The key is read where the value does not have it.
         read = np.flatnonzero(deleted | (not set(of_keys.names) <= set(of_values.names)))
         keys = records.keys.take(pa.array(read))
@@ -290,8 +287,7 @@ class UpsertRows(KafkaRecordDeserializationSchema[Row]):
             known = columns.get(name)
             columns[name] = column if known is None else pc.coalesce(column, known.cast(column.type))
         columns[WEIGHT] = pa.array(np.where(deleted[places], -1, 1))
-        elements = _batch([columns[name] for name in self.row.names], self.row)
-        return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
+        return self._found(columns, places, bad)
 
 
 def _at(places: Longs, of: Longs, columns: Sequence[pa.Array], type: RecordType) -> dict[str, pa.Array]:

@@ -18,7 +18,7 @@ from forkpoint.contract.sink import stage, staged
 from forkpoint.contract.source import JSON, Source, SourceContext, SourceReader, SplitEnumerator, SplitRange
 from forkpoint.errors import ConfigError, JobNotFound, SavepointNotFound
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.types import STRING, Field, Schema, SqlType, sql_type
+from forkpoint.relational.types import BYTES, STRING, Field, Schema, SqlType, sql_type
 from forkpoint.savepoint.catalog.listing import find_savepoint
 from forkpoint.savepoint.format.layout import Part, UniqueNames
 from forkpoint.savepoint.format.opened_savepoint import open_savepoint
@@ -31,7 +31,6 @@ from forkpoint.storage.places import absolute
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 
-_BYTES = SqlType("BYTES")
 _HIDDEN = ("key_group",)
 _TIMERS = "timers"
 _DERIVED = re.compile(r"^(by |left\.|right\.|\$)+")
@@ -79,7 +78,7 @@ def _sql_type(of: TypeInformation, arrow: pa.DataType) -> SqlType:
     found = sql_type(of)
     if found is not None:
         return found.with_null()
-    return STRING if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else _BYTES
+    return STRING if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else BYTES
 
 
 def _query_key(definition: Any) -> str | None:

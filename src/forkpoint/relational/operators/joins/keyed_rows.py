@@ -256,8 +256,7 @@ class KeyedRows(KeyedOperator):
             side.rows.collect(log)
         if self._replaced is not None:
             self._replaced.collect(log)
-        for sweep in self._backend.sweepers:
-            sweep(log)
+        self._backend.sweep(log)
         return log
 
 
