@@ -130,4 +130,5 @@ class Operations:
             return
         if fault.action == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        os.kill(os.getpid(), signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP)
+        # A signal to the process may find another thread first, and this one would go on until that wakes up.
+        signal.pthread_kill(threading.get_ident(), signal.SIGKILL if fault.action == "kill" else signal.SIGSTOP)

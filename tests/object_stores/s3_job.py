@@ -9,9 +9,9 @@ until somebody continues it (SIGCONT).
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ def sleep_at(step: str, number: int) -> None:
 
     def sleeps(*args: Any, **options: Any) -> Any:
         if next(calls) == number:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread, at once
         return real(*args, **options)
 
     setattr(owner, name, sleeps)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -82,7 +83,8 @@ class Plan:
 
     ``kill``: the step and the number of the time it is reached, counted from 1, at which the process kills itself.
     The step "started" is between a run's first manifest and what the run before left to publish, "element" in the
-    middle of an epoch. ``halt``: the same, but it only stops until it is told to go on (SIGSTOP). ``stop_after``:
+    middle of an epoch, "stopping" before the savepoint to stop with is asked for. ``halt``: the same, but it only stops
+    until it is told to go on (SIGSTOP). ``stop_after``:
     elements after which the job is stopped with a savepoint, for input that doesn't end. ``restart``: restarts after
     a failure. ``pause_file``: where the function pauses in the middle of an epoch. ``forgetful``: old checkpoints go as
     early as they can.
@@ -114,7 +116,8 @@ class Signaller:
         if step == self._step:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), self._signal)
+                # Of a signal to the process the main thread would be told, and this thread run on until that wakes up.
+                signal.pthread_kill(threading.get_ident(), self._signal)
 
 
 def build(plan: Plan) -> fp.StreamExecutionEnvironment:
@@ -176,6 +179,7 @@ def run(plan: Plan) -> None:
     while not result.done() and read_so_far(Path(plan.directory)) < plan.stop_after:
         time.sleep(0.01)
     if not result.done():
+        steps.on_step("stopping", 0)
         path = client.stop_with_savepoint().result()
         Path(plan.directory, "savepoint").write_text(path)
     result.result()

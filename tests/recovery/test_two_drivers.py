@@ -113,9 +113,11 @@ def test_an_old_driver_goes_on_while_the_new_one_is_at_work(place: Path, undistu
     assert outcome(place) == undisturbed
 
 
-def test_an_old_driver_that_stops_with_a_savepoint_does_not_either(place: Path, stopped: Outcome) -> None:
+@pytest.mark.parametrize("halt", [("computed", 2), ("stopping", 1)])
+def test_an_old_driver_that_stops_with_a_savepoint_does_not_either(place: Path, stopped: Outcome, halt: tuple[str, int]) -> None:
+    """Nor does one that has read everything stop: the job, which goes on elsewhere, would be said to have ended."""
     plan = Plan(str(place), stop_after=100)
-    old = start(replace(plan, halt=("computed", 2)))
+    old = start(replace(plan, halt=halt))
     wait_until_halted(old)
     assert run_forked(plan) == 0, logs(place)
     os.kill(old.pid, signal.SIGCONT)

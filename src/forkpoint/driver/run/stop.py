@@ -11,7 +11,7 @@ from forkpoint.driver.observe.events import Outcome
 from forkpoint.driver.run.epochs import EpochRunner
 from forkpoint.driver.run.requests import SavepointRequest
 from forkpoint.driver.savepoints.background import Savepoints
-from forkpoint.errors import EngineLost
+from forkpoint.errors import EngineLost, StaleGeneration
 
 log = logging.getLogger("forkpoint")
 
@@ -41,10 +41,11 @@ class Stopping:
             if request.drain:
                 runner.step(drain=True)
             try:
+                self.savepoints.history.must_be_newest(runner.manifest)
                 path = self.savepoints.make(request, runner.manifest)
             except Exception as error:
                 request.done.set_exception(error)
-                if isinstance(error, EngineLost):  # the job cannot continue either
+                if isinstance(error, EngineLost | StaleGeneration):  # the job cannot continue either
                     raise
                 if request.drain:  # timers have already fired early, so the job must not continue
                     return self.by_drain(runner.manifest, error)
