@@ -53,6 +53,26 @@ def rows(*times: Any) -> list[fp.Row]:
     return [full, fp.Row(*(value if at == 3 else None for at, value in enumerate(full)))]
 
 
+def test_timestamps_in_json_have_flinks_forms_at_any_depth() -> None:
+    """Of a row with nested values, and of plain columns, which are encoded in another way."""
+    time = datetime(2020, 12, 30, 12, 13, 14, 500_000)  # noqa: DTZ001
+    instant = datetime(2020, 12, 30, 12, 13, 10, tzinfo=UTC)
+    for columns, row in (
+        ("o TIMESTAMP(3), p TIMESTAMP_LTZ(3)", fp.Row(time, instant)),
+        ("o ARRAY<TIMESTAMP>, p ROW<q TIMESTAMP_LTZ>", fp.Row([time], fp.Row(q=instant))),
+    ):
+        for given, texts in (
+            ("", (b"2020-12-30 12:13:14.5", b"2020-12-30 12:13:10Z")),
+            (", 'json.timestamp-format.standard' = 'ISO-8601'", (b"2020-12-30T12:13:14.500000", b"2020-12-30T12:13:10Z")),
+        ):
+            of = options(columns, "'format' = 'json'" + given)
+            messages = written(of, row)
+            assert re.findall(rb'"(2020[^"]*)"', messages[0].as_py()) == list(texts)
+            assert read(of, messages) == [row]
+    of = options("o TIMESTAMP, x DOUBLE", "'format' = 'debezium-json'")
+    assert b"2020-12-30 12:13:14.5" in written(of, fp.Row(time, 1.0))[0].as_py()
+
+
 def test_avro() -> None:
     of = options(COLUMNS, "'format' = 'avro'")
     messages = written(of, *rows())

@@ -401,7 +401,7 @@ def test_a_job_that_is_killed_in_an_open_window_counts_each_row_once(tmp_path: P
     run_until(2)
     write("2.json", range(25, 52))
     run_until(4)
-    assert sorted((row["s"], row["n"]) for row in written("totals")) == [(f"1970-01-01T00:00:{s}0", 10) for s in range(4)]
+    assert sorted((row["s"], row["n"]) for row in written("totals")) == [(f"1970-01-01 00:00:{s}0", 10) for s in range(4)]
     pages = Counter(f"/{n % 3}" for n in range(40))
     assert sum(row["n"] for row in written("pages")) == 40
     assert {page: sum(row["n"] for row in written("pages") if row["page"] == page) for page in pages} == pages

@@ -115,7 +115,7 @@ def test_windows_and_functions_in_one_job(t_env: fp.StreamTableEnvironment, tmp_
     statements = t_env.create_statement_set().add_insert("sums", sums).add(pairs.insert_into("pairs"))
     statements.execute().wait()
     written = [json.loads(line) for file in (tmp_path / "sums").glob("part-*") for line in file.read_text().splitlines()]
-    assert sorted((row["n"], row["ts"]) for row in written) == [(25, "1970-01-01T00:00:00"), (121, "1970-01-01T00:00:10")]
+    assert sorted((row["n"], row["ts"]) for row in written) == [(25, "1970-01-01 00:00:00"), (121, "1970-01-01 00:00:10")]
     assert [row[1] for row in rows(pairs)] == [1, 5, 15]
 
 

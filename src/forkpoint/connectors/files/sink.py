@@ -32,6 +32,7 @@ from forkpoint.connectors.files.builders import (
 )
 from forkpoint.connectors.files.places import FileName, Location, SinkFiles, remote_url, sink_files
 from forkpoint.connectors.files.writer import BucketedWriter
+from forkpoint.connectors.formats.jsonable import TimestampFormat
 from forkpoint.contract.sink import Sink, SinkContext, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of
@@ -89,9 +90,18 @@ class FileSink(Sink):
         return cls._make(path, "parquet", type, bucket, prefix, compression=codec)
 
     @classmethod
-    def json(cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part") -> Self:
-        """JSON lines. Records become objects; times ISO 8601, bytes base64, Decimal and UUID strings, NaN null."""
-        return cls._make(path, "json", type, bucket, prefix)
+    def json(
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bucket: Bucket = None,
+        prefix: str = "part",
+        timestamp_format: TimestampFormat = "ISO-8601",
+    ) -> Self:
+        """JSON lines. Records become objects; times ISO 8601, bytes base64, Decimal and UUID strings, NaN null.
+        ``timestamp_format``: "SQL" writes timestamps as tables do, with a space."""
+        return cls._make(path, "json", type, bucket, prefix, timestamp_format=timestamp_format)
 
     @classmethod
     def csv(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from forkpoint.connectors.files.places import FileName, Location, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
-from forkpoint.connectors.formats.jsonable import encode_lines
+from forkpoint.connectors.formats.jsonable import TimestampFormat, encode_lines
 from forkpoint.contract.sink import SinkBatch, SinkWriter
 from forkpoint.contract.source import JSON
 from forkpoint.errors import ConfigError, ForkpointError, TypeNotSupported, UserFunctionError
@@ -133,8 +133,11 @@ class _FileWriter(ABC):
 
 
 class _JsonFile(_FileWriter):
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        self._timestamps: TimestampFormat = options.get("timestamp_format", "ISO-8601")
+
     def write(self, values: list[Any], type: TypeInformation | None) -> None:
-        self._file.write(encode_lines(values, type))
+        self._file.write(encode_lines(values, type, self._timestamps))
 
 
 class _TextFile(_FileWriter):

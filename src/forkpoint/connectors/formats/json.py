@@ -21,7 +21,7 @@ import pyarrow.json as pajson
 
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each, spans
 from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
-from forkpoint.connectors.formats.jsonable import encode_columns, encode_lines
+from forkpoint.connectors.formats.jsonable import TimestampFormat, encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
@@ -220,9 +220,11 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
     """Writes each element as a JSON object, with the same bytes as a line of `FileSink.json`.
 
     ``type_info`` selects the fields to write: by position for tuples and rows without names, by name for other rows.
+    ``timestamp_format``: as tables write them, "SQL" or "ISO-8601"; DataStreams of Flink have the latter only.
     """
 
     type_info: TypeLike[T]
+    timestamp_format: TimestampFormat = "ISO-8601"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type_info", type_of(self.type_info))
@@ -237,13 +239,13 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
     def serialize(self, element: T) -> bytes:
-        return encode_lines(elements_of([element], self._type), self._type)[:-1]
+        return encode_lines(elements_of([element], self._type), self._type, self.timestamp_format)[:-1]
 
     def serialize_batch(self, batch: SinkBatch[T]) -> pa.BinaryArray:
         table = batch.table
-        lines = None if table is None else encode_columns(table, self._type)
+        lines = None if table is None else encode_columns(table, self._type, self.timestamp_format)
         if lines is None:
-            lines = encode_lines(elements_of(batch.values, self._type), self._type)
+            lines = encode_lines(elements_of(batch.values, self._type), self._type, self.timestamp_format)
         return pa.array(lines.split(b"\n")[:-1], pa.binary())
 
     class Builder:

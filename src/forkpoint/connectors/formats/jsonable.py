@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from itertools import starmap
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -47,6 +47,10 @@ _SCALARS = {
     "uuid",
 }
 _INFINITY = float("inf")
+TimestampFormat = Literal["ISO-8601", "SQL"]
+"""The names of Flink's option ``timestamp-format.standard``: ``2020-12-30T12:13:14.5``, ``2020-12-30 12:13:14.5``; in UTC, both
+end with Z."""
+_TIMESTAMPS = frozenset({"timestamp", "instant"})
 _FIELDS, _JSON_NAMES = attrgetter("__struct_fields__"), attrgetter("__struct_encode_fields__")
 _KEYS = frozenset({str, int, float, Decimal, date, time, datetime, timedelta, UUID, bytes})  # msgspec makes text of them
 
@@ -67,8 +71,10 @@ def _encoder_of(type: TypeInformation | None) -> msgspec.json.Encoder:
     return _ENCODERS["number" if type is not None and "decimal" in type.kinds() else "string"]
 
 
-def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
+def encode_lines(values: list[Any], type: TypeInformation | None, timestamps: TimestampFormat = "ISO-8601") -> bytes:
     """The elements as JSON lines, each with a final newline."""
+    if timestamps == "SQL" and (type is None or not _TIMESTAMPS.isdisjoint(type.kinds())):
+        return _encoder_of(type).encode_lines(list(map(_sql_jsonable, values)))
     names = _flat_fields(type)
     flat = names is not None and values and isinstance(values[0], tuple) and hasattr(values[0], "_fields")
     if flat and type is not None and names is not None and _all_finite(values, type):
@@ -80,7 +86,7 @@ def encode_lines(values: list[Any], type: TypeInformation | None) -> bytes:
     return _encoder_of(type).encode_lines(list(map(to_jsonable, values)))
 
 
-def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None:
+def encode_columns(table: pa.RecordBatch, type: TypeInformation, timestamps: TimestampFormat = "ISO-8601") -> bytes | None:
     """The result of `encode_lines` for the elements in these columns of the type, without creating them; None for nested values,
     or other values that `to_jsonable` would change."""
     schema = type.arrow_schema
@@ -90,7 +96,10 @@ def encode_columns(table: pa.RecordBatch, type: TypeInformation) -> bytes | None
         return None
     if any(pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py() for column in table.columns):
         return None
-    values = (field.type.from_arrow(column) for field, column in zip(fields, table.columns, strict=True))
+    values: list[Iterable[Any]] = [field.type.from_arrow(column) for field, column in zip(fields, table.columns, strict=True)]
+    if timestamps == "SQL":
+        of_times = [not _TIMESTAMPS.isdisjoint(field.type.kinds()) for field in fields]
+        values = [map(_sql_jsonable, each) if is_time else each for each, is_time in zip(values, of_times, strict=True)]
     return _encoder_of(type).encode_lines(list(map(_object_class(tuple(field.encoded_name for field in fields)), *values)))
 
 
@@ -112,20 +121,32 @@ def to_jsonable(value: Any) -> Any:
 
     An infinite number, for which msgspec would write null, becomes Jackson's text, which Flink and Spark also write.
     """
+    return _jsonable(value, to_jsonable)
+
+
+def _sql_jsonable(value: Any) -> Any:
+    """Like `to_jsonable`, with timestamps as SQL writes them."""
+    if isinstance(value, datetime):
+        zone, text = "" if value.tzinfo is None else "Z", value.replace(tzinfo=None).isoformat(" ")
+        return (text.rstrip("0") if "." in text else text) + zone
+    return _jsonable(value, _sql_jsonable)
+
+
+def _jsonable(value: Any, inner: Callable[[Any], Any]) -> Any:
     if isinstance(value, float) and (value == _INFINITY or value == -_INFINITY):
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict) and not _KEYS.issuperset(map(type, value)):
-        return _with_any_keys(value)
-    return _by_name(value, to_jsonable, _JSON_NAMES)
+        return _with_any_keys(value, inner)
+    return _by_name(value, inner, _JSON_NAMES)
 
 
-def _with_any_keys(map: dict[Any, Any]) -> Any:
+def _with_any_keys(map: dict[Any, Any], inner: Callable[[Any], Any]) -> Any:
     """A map with keys that msgspec does not make text: bools and enums become text; with others, the map becomes an array of
     pairs, which `RecordConverter` reads, too."""
     if all(isinstance(key, bool | Enum) or type(key) in _KEYS for key in map):
         names = {True: "true", False: "false"}
-        return {names[k] if isinstance(k, bool) else to_jsonable(k): to_jsonable(v) for k, v in map.items()}
-    return [[to_jsonable(key), to_jsonable(value)] for key, value in map.items()]
+        return {names[k] if isinstance(k, bool) else inner(k): inner(v) for k, v in map.items()}
+    return [[inner(key), inner(value)] for key, value in map.items()]
 
 
 def _by_name(value: Any, inner: Callable[[Any], Any], names_of: Callable[[Any], tuple[str, ...]]) -> Any:

@@ -17,6 +17,7 @@ from forkpoint.connectors.formats.changes import (
     MaxwellJsonDeserializationSchema,
 )
 from forkpoint.connectors.formats.json import JsonRowSerializationSchema
+from forkpoint.connectors.formats.jsonable import TimestampFormat
 from forkpoint.contract.format import BadMessage, DeserializationSchema, Deserialized, SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.relational.changes import changed_rows, row_type, structs, weights_of, without_weights
@@ -93,6 +94,7 @@ class ChangelogSerializationSchema(Declared, SerializationSchema[Row]):
 
     name: str
     row: RecordType
+    timestamp_format: TimestampFormat = "SQL"
 
     @cached_property
     def _envelope(self) -> RecordType:
@@ -112,7 +114,7 @@ class ChangelogSerializationSchema(Declared, SerializationSchema[Row]):
         weights, rows = weights_of(table), without_weights(table)
         added = np.ones(len(rows), bool) if weights is None else weights > 0
         of = self._envelope
-        return JsonRowSerializationSchema(of).serialize_batch(
+        return JsonRowSerializationSchema(of, self.timestamp_format).serialize_batch(
             Columns(pa.RecordBatch.from_arrays(self._columns(rows, added), schema=of.arrow_schema), of)
         )
 

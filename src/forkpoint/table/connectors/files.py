@@ -26,7 +26,7 @@ from forkpoint.errors import RecordParseError
 from forkpoint.relational.changes import row_type
 from forkpoint.storage.places import plain_place
 from forkpoint.table.connectors import changelogs
-from forkpoint.table.connectors.formats import deserialization
+from forkpoint.table.connectors.formats import deserialization, timestamp_format
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 from forkpoint.wording import parse_duration_ms
@@ -47,6 +47,7 @@ def file_source(options: TableOptions) -> Source[Any]:
     if interval is not None:
         parse_duration_ms("source.monitor-interval", interval)
     bounded = interval is None
+    timestamp_format(options)  # of what is written; both are read
     match _file_format(options, *changelogs.FORMATS):
         case "csv":
             return FileSource.csv(path, type, bounded=bounded, **_csv_form(options))
@@ -67,7 +68,7 @@ def file_sink(options: TableOptions) -> Sink[Any]:
             return FileSink.csv(path, type, bucket=bucket, prefix=prefix, **_csv_form(options))
         case "parquet":
             return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
-    return FileSink.json(path, type, bucket=bucket, prefix=prefix)
+    return FileSink.json(path, type, bucket=bucket, prefix=prefix, timestamp_format=timestamp_format(options))
 
 
 class _CsvForm(TypedDict):

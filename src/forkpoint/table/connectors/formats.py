@@ -7,6 +7,7 @@ from typing import Any
 from forkpoint.connectors.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
+from forkpoint.connectors.formats.jsonable import TimestampFormat
 from forkpoint.connectors.formats.registry import (
     ConfluentRegistryDeserializationSchema,
     ConfluentRegistrySerializationSchema,
@@ -38,7 +39,7 @@ def deserialization(options: TableOptions, schema: Schema, option: str = "format
         of = avro_schema(options, name, schema, described=registry)
         avro = AvroRowDeserializationSchema(avro_schema_string=of, type_info=type)
         return ConfluentRegistryDeserializationSchema(avro, _registry(options)) if registry else avro
-    options.choice("json.timestamp-format.standard", ("SQL", "ISO-8601"), "SQL")  # both are read
+    timestamp_format(options)  # both are read
     missing, errors = options.flag("json.fail-on-missing-field"), options.flag("json.ignore-parse-errors")
     return JsonRowDeserializationSchema(type, missing, errors)
 
@@ -46,16 +47,23 @@ def deserialization(options: TableOptions, schema: Schema, option: str = "format
 def serialization(options: TableOptions, schema: Schema, option: str = "format") -> SerializationSchema[Any]:
     """The schema that writes a table's messages: of rows, or of changes with weights."""
     name, type = _name(options, option), row_type(schema)
+    timestamps = timestamp_format(options, name)
     options.prefixed(f"{name}.")  # those of the source
     if name in changelogs.FORMATS:
-        return changelogs.ChangelogSerializationSchema(name, type)
+        return changelogs.ChangelogSerializationSchema(name, type, timestamps)
     if name == "raw":
         return raw_format(options, schema)
     if name in _AVRO:
         registry = name == "avro-confluent"
         avro = AvroRowSerializationSchema(avro_schema_string=avro_schema(options, name, schema, described=registry))
         return ConfluentRegistrySerializationSchema(avro, _registry(options), _subject(options, option)) if registry else avro
-    return CsvRowSerializationSchema.Builder(type).build() if name == "csv" else JsonRowSerializationSchema(type)
+    return CsvRowSerializationSchema.Builder(type).build() if name == "csv" else JsonRowSerializationSchema(type, timestamps)
+
+
+def timestamp_format(options: TableOptions, name: str = "json") -> TimestampFormat:
+    """How a format of JSON writes timestamps."""
+    iso = options.choice(f"{name}.timestamp-format.standard", ("SQL", "ISO-8601"), "SQL") == "ISO-8601"
+    return "ISO-8601" if iso else "SQL"
 
 
 def _registry(options: TableOptions) -> SchemaRegistry:
