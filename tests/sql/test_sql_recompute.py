@@ -40,11 +40,11 @@ def names_of(query: str) -> list[str]:
     return [part.split(" AS ")[-1].split(".")[-1] for part in re.split(r", (?![^(]*\))", items)]
 
 
-def replaced(old: SavepointReader, new: SavepointReader, to: Path) -> str:
-    """A savepoint with the new query's state in place of the old one's."""
+def replaced(old: SavepointReader, new: SavepointReader, to: Path, *, written: bool = True) -> str:
+    """A savepoint with the new query's state in place of the old one's. ``written``: whether the table has its result."""
     before, after = (queries_of([info for s in each.states for info in s.infos], SINKS)["totals"] for each in (old, new))
     writer = SavepointWriter.from_existing_savepoint(old)
-    replace_query(writer, old, new, before, after, replaced_results("totals", before, after))
+    replace_query(writer, old, new, before, after, replaced_results("totals", before, after, written=written))
     return writer.write(to).path
 
 
@@ -70,6 +70,21 @@ def test_the_first_epoch_emits_the_difference_once(tmp_path_factory: pytest.Temp
     assert min(rows.values(), default=0) >= 0
     assert run(new, [*script, PAUSE, Eof(savepoint=True)], state, parallelism) == []
     assert not any("replaced" in each.name for each in SavepointReader.find(state, "test").states)
+
+
+@pytest.mark.parametrize("query", [QUERIES[at] for at in (2, 4, 7, 9)])
+def test_a_query_that_is_new_has_the_rows_from_before(query: str, tmp_path: Path) -> None:
+    """As for an INSERT that is added to a job: its first epoch emits its whole result."""
+    script: list[Any] = [*ROWS, PAUSE, Eof(savepoint=True)]
+    for name, each in (("old", "SELECT k FROM orders"), ("new", query)):
+        run(each, script, tmp_path / name)
+    saved = (SavepointReader.find(tmp_path / name, "test") for name in ("old", "new"))
+    restored = replaced(*saved, tmp_path / "savepoint", written=False)
+    script += [ABORT, *ROWS[:5], PAUSE, Eof(savepoint=True)]
+    rows: Counter[Any] = Counter()
+    for change in run(query, script, tmp_path / "run", 3, restored):
+        rows[tuple(change[name] for name in names_of(query))] += change["$weight"]
+    assert +rows == answered(query, [*ROWS, *ROWS[:5]])
 
 
 def test_a_result_that_also_keeps_values_needs_no_functions(tmp_path: Path) -> None:

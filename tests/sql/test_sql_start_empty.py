@@ -49,6 +49,43 @@ def test_the_state_is_that_of_the_rows_since_then(tmp_path: Path) -> None:
     assert folded(changes) == answered(NEW, [*more, *first])
 
 
+COUNTED = "SELECT k, g, COUNT(*) AS n FROM orders GROUP BY k, g"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "accepted", "message"),
+    [
+        ("SELECT k, v FROM orders", COUNTED, (), "totals-group-by-g-k/groups .* has read rows of 'orders' before; compute"),
+        (
+            f"SELECT n, k FROM ({COUNTED}) AS o",
+            f"SELECT n, COUNT(*) AS m FROM ({COUNTED}) AS o GROUP BY n",
+            ("totals-group-by-count_6ba22a",),
+            "totals-group-by-count_6ba22a/groups .* cannot start empty while its input 'totals-group-by-g-k' has state",
+        ),
+        (
+            f"SELECT n, COUNT(*) AS m FROM ({COUNTED}) AS o GROUP BY n",
+            f"SELECT n, COUNT(*) AS m FROM ({COUNTED} HAVING COUNT(*) > 1) AS o GROUP BY n",
+            ("totals-group-by-count_6ba22a",),
+            "totals-group-by-count_6ba22a/groups .* cannot start empty",
+        ),
+        (
+            "SELECT a.v FROM orders AS a JOIN (SELECT k, SUM(v) AS n FROM orders GROUP BY k) AS b ON a.k = b.k AND n > 0",
+            "SELECT a.v FROM orders AS a JOIN (SELECT k, COUNT(*) AS n FROM orders GROUP BY k) AS b ON a.k = b.k AND n > 0",
+            (),
+            r"came from orders, in which the calls of AGGREGATE were SUM\(v\) and would be COUNT\(\*\); compute",
+        ),
+    ],
+)
+def test_what_lacks_rows_from_before_is_refused(
+    old: str, new: str, accepted: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    """An operator that is new has not seen them, and one that starts empty cannot take them back."""
+    script = [*ROWS[:4], PAUSE, EOF]
+    run(old, script, tmp_path)
+    with pytest.raises(RestoreRefused, match=message):
+        run(new, script, tmp_path, 1, accepting(*accepted))
+
+
 APP = """
 SET 'execution.engine' = 'local';
 CREATE TABLE orders (k STRING, v BIGINT)

@@ -105,6 +105,11 @@ def current_launch() -> Launch:
     return _of_this_process[-1]
 
 
+def is_launched(launch: Launch) -> bool:
+    """Whether a program is run by a launcher, such as ``forkpoint run``, and not by ``python``."""
+    return launch is not _of_this_process[0]
+
+
 @dataclass(frozen=True)
 class Setting:
     """A setting's value and its origin: "default", "environment", "file" or "flag". ``place``: the variable, or the line."""

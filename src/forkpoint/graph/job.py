@@ -135,6 +135,10 @@ class JobGraph:
 
     def sources_of(self, operators: Iterable[int]) -> frozenset[int]:
         """The ids of the sources upstream of these operators; a source is upstream of itself."""
+        return frozenset(o for o in self.upstream_of(operators) if not self.by_id[o].inputs)
+
+    def upstream_of(self, operators: Iterable[int]) -> frozenset[int]:
+        """The ids of these operators and of all that they read, directly or not."""
         seen: set[int] = set()
         pending = list(operators)
         while pending:
@@ -142,7 +146,7 @@ class JobGraph:
             if operator not in seen:
                 seen.add(operator)
                 pending.extend(e.upstream for e in self.by_id[operator].inputs)
-        return frozenset(o for o in seen if not self.by_id[o].inputs)
+        return frozenset(seen)
 
     def origins_before(self, operator: Operator) -> frozenset[int]:
         """The watermark origins of an operator's inputs."""

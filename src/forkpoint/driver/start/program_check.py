@@ -63,7 +63,7 @@ def _compared(
     return plan_restore(
         saved,
         declared_states(graph),
-        [_program_operator(operator) for operator in graph.operators],
+        [_program_operator(graph, operator) for operator in graph.operators],
         allow_non_restored=allow_non_restored,
         renames=renames,
         accept_empty=accept_empty,
@@ -76,8 +76,10 @@ def declared_states(graph: JobGraph) -> list[StateInfo]:
     return [_state(operator, state) for operator in graph.operators for state in operator.spec.states()]
 
 
-def _program_operator(operator: Operator) -> ProgramOperator:
+def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
+    read = graph.upstream_of([operator.id]) - {operator.id} if _has_query(operator) else ()
+    inputs = [graph.by_id[each] for each in read]
     return ProgramOperator(
         operator.uid,
         operator.stateful and spec.needs_uid,  # otherwise its state belongs to another operator
@@ -87,7 +89,20 @@ def _program_operator(operator: Operator) -> ProgramOperator:
         None if key is None or key.key_type is None else key.key_type.describe(),
         operator.migrations,
         spec.functions,
+        frozenset(each.uid for each in inputs if not each.inputs),
+        frozenset(each.uid for each in inputs if _has_query(each) and _has_changes(each)),
     )
+
+
+def _has_query(operator: Operator) -> bool:
+    """Whether its state is that of a query."""
+    return any(state.definition is not None for state in operator.spec.states())
+
+
+def _has_changes(operator: Operator) -> bool:
+    from forkpoint.relational.changes import WEIGHT  # not needed for jobs without queries
+
+    return operator.output_type is not None and WEIGHT in operator.output_type.column_names
 
 
 def with_versions(graph: JobGraph, states: Iterable[StateInfo]) -> list[StateInfo]:

@@ -66,7 +66,10 @@ def recompute(
         queries_of(states, sinks) for states in ([info for state in old.states for info in state.infos], declared_states(graph))
     )
     tables = _tables(check_program(graph, old.metadata, accept_empty=request.restore.accept_empty), saved)
-    replaced = {table: replaced_results(table, saved[table], wanted[table]) for table in tables}
+    known = {operator.uid for operator in old.metadata.operators}
+    replaced = {
+        table: replaced_results(table, saved[table], wanted[table], written=f"{table}{SINK}" in known) for table in tables
+    }
     for results in replaced.values():
         check_functions(old, results, {operator.uid: operator.spec.functions for operator in graph.operators})
     savepoint_id, directory = root.new_savepoint(old.job, None, label)
@@ -94,7 +97,7 @@ def replace_query(
     new: SavepointReader,
     before: QueryStates,
     after: QueryStates,
-    replaced: Mapping[str, str],
+    replaced: Mapping[str, str | None],
 ) -> None:
     """Replace a query's state in a copy of the savepoint ``old`` by that of the new query in ``new``. ``replaced``: see
     ``replaced_results``."""
@@ -103,7 +106,10 @@ def replace_query(
     for uid in after.operators:
         writer.with_operator_of(new, uid)
     for uid, its in replaced.items():
-        writer.with_replaced(uid, old, its)
+        if its is None:
+            writer.with_nothing_replaced(uid)
+        else:
+            writer.with_replaced(uid, old, its)
 
 
 def _run(request: RunRequest, old: SavepointReader, root: StateRoot, observer: Observer) -> SavepointReader:
@@ -128,11 +134,11 @@ def _tables(plan: RestorePlan, saved: Mapping[str, QueryStates]) -> tuple[str, .
     return tuple(dict.fromkeys(table for table in refused.values() if table is not None))
 
 
-def check_functions(old: SavepointReader, replaced: Mapping[str, str], functions: Mapping[str, frozenset[str]]) -> None:
+def check_functions(old: SavepointReader, replaced: Mapping[str, str | None], functions: Mapping[str, frozenset[str]]) -> None:
     """Raises RestoreRefused unless a program with these functions, by operator, can compute the replaced results."""
     definitions = {state.uid: state.definition for each in old.states for state in each.infos if state.is_shown}
     for uid, before in replaced.items():
-        if missing := missing_functions(definitions[before], functions[uid]):
+        if before is not None and (missing := missing_functions(definitions[before], functions[uid])):
             raise RestoreRefused(f"operator {before!r}: {missing}")
 
 

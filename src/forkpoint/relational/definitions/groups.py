@@ -123,7 +123,7 @@ def compare_groups(old: GroupDefinition, new: GroupDefinition) -> tuple[str, str
     """Why the state of the old groups cannot serve the new ones ("" if it can), and what the change does."""
     before, after = split_filter(old.aggregate.input), split_filter(new.aggregate.input)
     if before != after:
-        return f"its rows came from {described(*before)} and would come from {described(*after)}; {REMEDY}", ""
+        return f"{other_rows(before, after)}; {REMEDY}", ""
     if old.aggregate.keys != new.aggregate.keys:
         return f"it was grouped by {_keys(old.aggregate)} and would be grouped by {_keys(new.aggregate)}; {REMEDY}", ""
     kept = {accumulator.name for accumulator in old.accumulators}
@@ -152,6 +152,35 @@ def described(source: Plan, condition: Expression | None = None) -> str:
         if isinstance(node, Window):
             found += f" in {node.windows} of {node.time}"
     return found if condition is None else f"{found} WHERE {condition}"
+
+
+def other_rows(before: tuple[Plan, Expression | None], after: tuple[Plan, Expression | None]) -> str:
+    """How the input and filter of an operator differ from those that its rows came from."""
+    old, new = described(*before), described(*after)
+    if old != new:
+        return f"its rows came from {old} and would come from {new}"
+    return f"its rows came from {old}, in which {_first_difference(before[0], after[0])}"
+
+
+def _first_difference(old: Any, new: Any) -> str:
+    """Where two plans differ that read the same tables."""
+    if type(old) is not type(new):
+        return f"{type(new).__name__.upper()} takes the place of {type(old).__name__.upper()}"
+    for name in old.__struct_fields__:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after and name in _INPUTS:
+            return _first_difference(before, after)
+        if before != after:
+            shown = [_texts(part) for part in (before, after)]
+            return f"the {name} of {type(old).__name__.upper()} were {shown[0]} and would be {shown[1]}"
+    return "a query differs"
+
+
+_INPUTS = ("input", "left", "right")
+
+
+def _texts(part: Any) -> str:
+    return (", ".join(map(_texts, part)) if isinstance(part, tuple) else str(getattr(part, "of", part))) or "none"
 
 
 def _keys(aggregate: Aggregate) -> str:

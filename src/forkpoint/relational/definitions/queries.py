@@ -63,12 +63,15 @@ def _node_of(state: StateInfo) -> Aggregate | Join | Over | None:
     return stored_rows(definition).node if definition is not None and "node" in definition else None
 
 
-def replaced_results(table: str, old: QueryStates, new: QueryStates) -> dict[str, str]:
-    """The operators with a new query's result, each with the one whose result it replaces. Raises RestoreRefused.
+def replaced_results(table: str, old: QueryStates, new: QueryStates, *, written: bool) -> dict[str, str | None]:
+    """The operators with a new query's result, each with the one whose result it replaces, or None if nothing has been
+    ``written`` into the table yet. Raises RestoreRefused.
 
-    None for what event time bounds on both sides: what they have written is final, and stays.
+    Empty for what event time bounds on both sides: what they have written is final, and stays.
     """
     before, after = _changing(old), _changing(new)
+    if not written:
+        return dict.fromkeys(after)
     if not before and not after:
         return {}
     if len(before) == len(after) == 1:

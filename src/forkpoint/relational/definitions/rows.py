@@ -10,7 +10,16 @@ import msgspec
 
 from forkpoint.relational.aggregation.accumulators import key_label
 from forkpoint.relational.canonical import canonical
-from forkpoint.relational.definitions.groups import DIFFERENCE, REMEDY, View, as_json, described, read_stored, split_filter
+from forkpoint.relational.definitions.groups import (
+    DIFFERENCE,
+    REMEDY,
+    View,
+    as_json,
+    described,
+    other_rows,
+    read_stored,
+    split_filter,
+)
 from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join, Over, Plan, without_hints
 from forkpoint.relational.types import Field, SqlType
@@ -107,7 +116,7 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         return f"it belongs to another kind of query; {REMEDY}", ""
     (before, old_filter), (after, new_filter) = (split_filter(each.input(side)) for each in (old, new))
     if before != after:
-        return f"its rows came from {described(before)} and would come from {described(after)}; {REMEDY}", ""
+        return f"{other_rows((before, None), (after, None))}; {REMEDY}", ""
     if any(old.keys(each) != new.keys(each) for each in old.sides):
         return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
     if reason := _other_bounds(old.node, new.node, side):

@@ -161,6 +161,14 @@ class SavepointWriter:
                 states[info.name] = replace(state, info=info)
         return self
 
+    def with_nothing_replaced(self, uid: str) -> SavepointWriter:
+        """The next run emits the whole result of the query at operator ``uid``, as if it had replaced one without rows."""
+        states = self._known(uid).states
+        for state in [each for each in states.values() if each.info.is_shown]:
+            info = state.info.as_replaced(uid)
+            states[info.name] = PlannedState(info, ExternalData((), {}))
+        return self
+
     def remove_operator(self, uid: str) -> SavepointWriter:
         """Remove an operator with its states, timers and watermark, or a source with its position."""
         self._known(uid)

@@ -31,7 +31,9 @@ class ProgramOperator:
     ``source``: the kind of its position ("native", "spark", …) if it has a position. ``complete``: whether it declares all
     its states; False for a function that may request more at runtime, as in ``open()``: its undeclared saved states are
     kept. ``value_types``: of the declared states by name, with their classes, which carry more than descriptions.
-    ``key_type``: the description of its keys. ``functions``: see OperatorSpec.
+    ``key_type``: the description of its keys. ``functions``: see OperatorSpec. Of an operator with state of a query,
+    ``sources``: the uids of those that it reads, directly or not, and ``changing``: of the operators among these with such state
+    whose results change.
     """
 
     uid: str
@@ -42,6 +44,8 @@ class ProgramOperator:
     key_type: Any = None
     migrations: Migrations = field(default_factory=Migrations)
     functions: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -24,31 +24,42 @@ _EMPTIED = (
 )
 
 
+_MISSING = "compute its state from the input (forkpoint recompute), or start it with the rows to come (--accept {}=empty)"
+
+
 @dataclass(frozen=True)
 class Saved:
     """The content of a savepoint or checkpoint: states, names of operators by uid, kinds of sources by uid.
 
-    ``empty``: uid and name of states known to have no entries; checkpoints do not count entries.
+    ``empty``: uid and name of states known to have no entries; checkpoints do not count entries. ``read``: uids of sources that
+    may have given elements.
     """
 
     states: tuple[StateInfo, ...]
     operators: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     empty: Collection[tuple[str, str]] = ()
+    read: Collection[str] = ()
 
     @staticmethod
     def of(saved: Savepoint | Manifest) -> Saved:
         operators = {o.uid: o.name for o in saved.operators}
         if isinstance(saved, Manifest):
             known = {state.uid: state.uid for state in saved.states}
-            return Saved(tuple(saved.states), known | operators, _kinds(saved.sources))
+            return Saved(tuple(saved.states), known | operators, _kinds(saved.sources), read=_read(saved.sources))
         states = [state for operator in saved.operators for state in operator.states]
         empty = {(state.info.uid, state.info.name) for state in states if not state.entries}
-        return Saved(tuple(state.info for state in states), operators, _kinds(saved.sources), empty)
+        return Saved(tuple(state.info for state in states), operators, _kinds(saved.sources), empty, _read(saved.sources))
 
 
 def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
     return {uid: position.kind for uid, position in sources.items()}
+
+
+def _read(sources: Mapping[str, SourcePosition]) -> list[str]:
+    """The sources that have given elements; of Spark's, that is not known."""
+    counts = {uid: [split.count for split in position.splits.values()] for uid, position in sources.items()}
+    return [uid for uid, position in sources.items() if position.kind == "spark" or any(counts[uid])]
 
 
 @dataclass(frozen=True)
@@ -151,6 +162,7 @@ class _Planner:
             if state.definition == EMITTED:  # empty, and known to nobody else
                 continue
             self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
+        self._lacking(targets)
         emptied = self._emptied()
         present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
         present |= {(row.uid, row.name) for row in self.rows}
@@ -161,10 +173,20 @@ class _Planner:
         self._check_numbers()
         return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
 
+    def _lacking(self, targets: Mapping[str, str]) -> None:
+        """Refuse new operators with state of a query whose rows have been read before: their result would be wrong."""
+        known, read = set(targets.values()), {targets[uid] for uid in self.saved.read}
+        for (uid, name), state in self.wanted.items():
+            operator = self.program[uid]
+            before = operator.sources & read
+            if uid not in known and state.definition is not None and before:
+                why = f"it is new, and the job has read rows of {_list(before)} before; {_MISSING.format(uid)}"
+                self._row("state", uid, name, "refused", why)
+
     def _emptied(self) -> tuple[str, ...]:
-        """Drop all state of the operators that may start empty, and of which some state does not fit."""
+        """Drop all state of the operators that may start empty, and of which some state does not fit or is missing."""
         refused = dict.fromkeys(row.uid for row in self.rows if row.subject == "state" and row.outcome == "refused")
-        found = tuple(uid for uid in refused if uid in self.accept_empty)
+        found = self._may_start_empty([uid for uid in refused if uid in self.accept_empty])
         self.states = [each for each in self.states if each.target.uid not in found]
         changed: dict[Subject, tuple[Outcome, str]] = {"state": ("dropped", _EMPTIED), "operator": ("new", "starts empty")}
         for at, row in enumerate(self.rows):
@@ -172,6 +194,18 @@ class _Planner:
                 outcome, why = changed[row.subject]
                 self.rows[at] = replace(row, outcome=outcome, why=why)
         return found
+
+    def _may_start_empty(self, accepted: Sequence[str]) -> tuple[str, ...]:
+        """Refuse operators that read changes of rows from before, which their empty state would not have."""
+        kept = {each.target.uid for each in self.states} - set(accepted)
+        below = {uid: self.program[uid].changing & kept for uid in accepted}
+        for at, row in enumerate(self.rows):
+            if row.subject == "state" and row.outcome == "refused" and (changing := below.get(row.uid)):
+                why = (
+                    f"it cannot start empty while its input {_list(changing)} has state and changes rows from before; accept both"
+                )
+                self.rows[at] = replace(row, why=why)
+        return tuple(uid for uid in accepted if not below[uid])
 
     def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
         self.rows.append(Row(subject, uid, name, outcome, why))

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
+from forkpoint.api.launch import is_launched
 from forkpoint.api.results import CloseableIterator, JobClient
 from forkpoint.api.streams.streams import DataStream
+from forkpoint.config_file import state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.changes import WEIGHT
 from forkpoint.relational.types import STRING, Field, Schema, SqlType, digits_of
+from forkpoint.storage.base import open_storage
+from forkpoint.storage.places import absolute
 from forkpoint.table.answers import Answer, cell, tableau
 from forkpoint.table.api.ordering import Ordering
 from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
@@ -92,7 +98,7 @@ class TableResult:
 
     def _changes(self, stream: DataStream[Any], schema: Schema) -> Iterator[Row]:
         change = Change(stream, schema, named=self._named)
-        with stream.execute_and_collect() as elements:
+        with _executed(stream) as elements:
             yield from map(change, elements)
 
     def print(self) -> None:
@@ -104,6 +110,29 @@ class TableResult:
             return
         for line in printed(self._schema, self.collect()):
             print(line, flush=True)
+
+
+@contextmanager
+def _executed(stream: DataStream[Any]) -> Iterator[Iterator[Any]]:
+    """The stream's elements. In a program that nobody has launched as a job, the state of the query is for this one time: a
+    result that is read again, or that of the program's next query, begins with the input, as in Flink."""
+    env = stream.get_execution_environment()
+    options, root = env.options, env.options.state_root or state_root()
+    if root is None or is_launched(env.launch):
+        with stream.execute_and_collect() as elements:
+            yield elements
+        return
+    storage, place = open_storage(absolute(root)), f"queries/{uuid4().hex}"  # which all hosts can read
+    env.set_state_root(f"{storage.url.rstrip('/')}/{place}")
+    try:
+        elements = stream.execute_and_collect()
+    finally:
+        env.options = options
+    try:
+        with elements:
+            yield elements
+    finally:
+        storage.delete_prefix(place)
 
 
 class Change:
