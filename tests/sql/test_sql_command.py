@@ -66,6 +66,11 @@ def test_inserts_are_one_job(directory: Path) -> None:
     assert sorted((row["k"], row["v"] or 0) for row in lines) == [("ann", 0), ("ann", 301), ("bob", 6), ("y", 5)]
     assert sql(directory, "--output", "json", "sql", "-f", "app.sql", "-e", "SELECT * FROM more").stdout == '{"k": "x", "v": 0}\n'
     assert len(list(directory.glob("more/k=x/part-*"))) == 1
+    for number in (2, 3):  # the job before has finished
+        again = sql(directory, "sql", "--engine", "local", "-f", "app.sql", "-e", "INSERT INTO out VALUES ('z', 9)")
+        assert f"job insert-into-out-{number}" in again.stderr
+    found = sql(directory, "--output", "json", "sql", "-f", "app.sql", "-e", "SELECT COUNT(*) AS n FROM out WHERE v = 9")
+    assert json.loads(found.stdout) == {"n": 2}
 
 
 def test_changes_come_until_ctrl_c(directory: Path) -> None:

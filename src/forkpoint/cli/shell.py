@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from forkpoint.cli.commands.run import request_of, start
 from forkpoint.cli.settings import current
 from forkpoint.cli.sql_results import show
 from forkpoint.errors import ConfigError, ForkpointError
+from forkpoint.operations.launch.recorded import name_of_entered
 from forkpoint.sql.binding.expressions import function_names
 from forkpoint.sql.errors import Text, without_secrets
 from forkpoint.sql.parser import is_complete
@@ -86,7 +88,8 @@ def _execute(interactive: Interactive, text: str, options: dict[str, Any]) -> No
     try:
         for outcome in interactive.run(Text(text)):
             if isinstance(outcome, Program):
-                with outcome.file() as path:
+                name = name_of_entered(current().state_root, outcome.name, outcome.text)
+                with replace(outcome, name=name).file() as path:
                     start(request_of(path, (), options), detached=True)
             elif outcome is not None:
                 show(outcome, output)

@@ -5,15 +5,17 @@ The virtual environment for executors is packed in advance, before a job stops o
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forkpoint.checkpoint.paths import PROGRAMS
+from forkpoint.checkpoint.history import History
+from forkpoint.checkpoint.paths import PROGRAMS, JobPaths
 from forkpoint.driver.run.job_driver import JobDriver
-from forkpoint.driver.start.programs import ENGINE, Program, StartedProgram, content_of, find_program, load_files
+from forkpoint.driver.start.programs import ENGINE, Program, StartedProgram, content_of, find_program, load_files, load_program
 from forkpoint.operations.launch.program import Source
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import Observer
@@ -67,6 +69,22 @@ def invocation(root: StateRoot, request: RunRequest) -> Invocation:
     options = {**recorded, **request.overrides, "spark": spark}
     arguments = request.arguments or tuple(program.arguments)
     return Invocation(source, arguments, options, request.name or program.name, program.submitted)
+
+
+def name_of_entered(root: StateRoot, name: str, text: str) -> str:
+    """The name of the job of statements that somebody has entered: ``name`` or, if that is another job or one that has finished,
+    NAME-2 and so on. The same statements go on with a job that has not finished."""
+    for number in itertools.count(1):
+        job = name if number == 1 else f"{name}-{number}"
+        newest = History(root.storage, JobPaths(job)).newest()
+        if newest is None:
+            break
+        program = load_program(root.storage, job, newest.run)
+        if newest.kind != "end" and program is not None:
+            files = load_files(root.storage, job, newest.run, program)
+            if files.get(Path(program.app).name) == text.encode():
+                break
+    return job
 
 
 def _restored(program: Program, files: dict[str, bytes], copy: Path) -> Source:
