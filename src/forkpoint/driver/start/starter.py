@@ -103,7 +103,7 @@ class Starter:
         if base is None:
             return None
         job, graph, now_ms = self._history.paths.job, self._restorer.graph, self._restorer.now_ms
-        claim_places(graph, self._history.storage, job, now_ms())
+        claim_places(graph, self._history.storage, job, now_ms(), from_nothing=base.parent.kind == "none")
         manifest = start_manifest(
             job,
             self.run,
