@@ -9,6 +9,7 @@ from forkpoint import markup
 from forkpoint.errors import ConfigError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import Plan
+from forkpoint.relational.types import precision_of
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
 from forkpoint.table.answers import cell
@@ -33,6 +34,8 @@ Call = Expression | PythonFunction
 """A call of a function; a function by itself takes the whole row."""
 _SHOWN = 20
 """The rows that a notebook shows."""
+_UNITS = {0: "s", 1: "ms", 2: "ms", 3: "ms"}
+"""pandas' units of times with so many digits of seconds."""
 SOURCE = "Table API"
 """The name of such text in messages."""
 
@@ -315,7 +318,12 @@ class Table:
 
         of = row_type(self._plan.schema)
         rows = [Row.of(of.names, values) for values in remaining(self.execute().collect())]
-        return pa.Table.from_arrays(of.to_columns(rows), schema=of.arrow_schema).to_pandas()
+        types = [
+            pa.timestamp(_UNITS.get(precision_of(each.type), "us"), column.tz) if pa.types.is_timestamp(column) else column
+            for each, column in zip(self._plan.schema, of.arrow_schema.types, strict=True)
+        ]
+        columns = [found.cast(wanted) for found, wanted in zip(of.to_columns(rows), types, strict=True)]
+        return pa.Table.from_arrays(columns, names=of.arrow_schema.names).to_pandas()
 
     def _repr_html_(self) -> str | None:
         """The first rows, in a notebook, if the input ends."""
