@@ -13,6 +13,7 @@ import pytest
 import forkpoint as fp
 from forkpoint import Slide, Tumble, col, lit
 from forkpoint.table.api import expressions as e
+from forkpoint.testing import run_upgrade
 
 ROWS = [(random.Random(n).choice(["a", "b", None]), n % 2, n) for n in range(40)]
 OF = fp.Types.ROW_NAMED(["k", "g", "v"], [fp.Types.STRING(), fp.Types.INT(), fp.Types.INT()])
@@ -66,6 +67,19 @@ def test_rows_may_have_nothing_but_their_key() -> None:
     window = Tumble.over(e.row_interval(4)).on(col("p")).alias("w")
     counts = table.select(col("g"), col("p")).window(window).group_by(col("w"), col("g")).select(col("g"), lit(1).count)
     assert Counter(map(tuple, counts.execute().collect())) == {(0, 4): 5, (1, 4): 5}
+
+
+def test_windows_go_on_from_a_savepoint() -> None:
+    def program(env: Any, source: Any) -> Any:
+        t_env = fp.StreamTableEnvironment.create(env)
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "t").uid("t").map(int, output_type=fp.Types.LONG())
+        t_env.create_temporary_view("t", stream)
+        window = Slide.over(e.row_interval(3)).every(e.row_interval(2)).on(col("p")).alias("w")
+        table = t_env.sql_query("SELECT f0, PROCTIME() AS p FROM t")
+        return t_env.to_data_stream(table.window(window).group_by(col("w")).select(col("f0").sum.alias("total"))).map(str)
+
+    done = run_upgrade(program, program, ([1, 2, 3, 4], [5, 6, 7]))
+    assert sorted([*done.before.output, *done.after.output]) == ["Row(total=12)", "Row(total=18)", "Row(total=6)"]
 
 
 def test_what_windows_of_rows_take() -> None:
