@@ -1,7 +1,8 @@
 """What SQL jobs have saved is read forever: by the same query, which says nothing again, and by a changed one.
 
 The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
-SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise.
+SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise,
+``sql-4`` (columns TIMESTAMP(3)) by the last one that read such columns with microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN, ROWS, CHANGES = (Path(__file__).parent / name for name in ("sql-1", "sql-2", "sql-3"))
+GOLDEN, ROWS, CHANGES, DIGITS = (Path(__file__).parent / name for name in ("sql-1", "sql-2", "sql-3", "sql-4"))
 ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
@@ -97,3 +98,16 @@ def test_a_table_with_changes_goes_on(changed: bool, tmp_path: Path) -> None:
     more = "\n".join([moved, same, gone, gone, gone.replace("3", "9"), ""])
     found = net_changes(tmp_path, query, saved=CHANGES, more=more, last=r"\+I\[Bonn, 2")
     assert found == {"[Rome, 1, 40]": -1, "[Bonn, 1, 31]": -1, "[null, 1, null]": -1, "[Bonn, 2, 31]": 1}
+
+
+def test_columns_with_digits_of_seconds_go_on(tmp_path: Path) -> None:
+    """What is saved keeps its microseconds; what comes now is cut, which begins a group and a pair of its own."""
+    late = '{"k": "a", "at": "2020-01-01 00:00:02.123456", "text": "2020-01-01 00:00:19.9999", "of": {"d": "10:00:00"}}'
+    last = '{"k": "b", "at": "2020-01-01 00:00:25.654321", "text": "2020-01-01 00:00:25.654321", "of": null}'
+    query, more = (DIGITS / "query.sql").read_text(), f"{late}\n{last}\n"
+    found = net_changes(tmp_path, query, saved=DIGITS, more=more, last=r"tens> \+I\[2020-01-01T00:00:10")
+    day, saved = "2020-01-01T00:00", "2020-01-01T00:00:02.123456"
+    of_keys = {f"[a, {saved}, 2]": -1, f"[a, {saved}, 3]": 1, f"[b, {day}:12, 1]": -1, f"[b, {day}:25.654, 2]": 1}
+    of_times = {f"[{day}:02.123, 1]": 1, f"[{day}:25.654, 0]": 1}
+    pairs = [f"[b, {day}:12, {day}:25.654Z]", f"[a, {day}:02.123, {saved}Z]", f"[a, {day}:01.500, {day}:02.123Z]"]
+    assert found == {**of_keys, **of_times, **dict.fromkeys(pairs, 1), f"[{day}:10, {day}:20, 2]": 1}

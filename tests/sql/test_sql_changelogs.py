@@ -224,7 +224,7 @@ def test_streams_of_changes_are_tables() -> None:
     upserts = env.from_collection(rows, fp.Types.ANY())
     tables.create_temporary_view("upserts", tables.from_changelog_stream(upserts, schema, fp.ChangelogMode.upsert()))
 
-    canal, ts = fp.CanalJsonDeserializationSchema(User), "1970-01-01 00:00:01"
+    canal, ts = fp.CanalJsonDeserializationSchema(User), "1970-01-01 00:00:01.000"
     lines = [
         {"type": "INSERT", "data": [{"id": "1", "k": "x", "ms": "1000"}, {"id": "2", "k": "y", "ms": "2000"}]},
         {"type": "UPDATE", "data": [{"id": "1", "k": "z", "ms": "1000"}], "old": [{"k": "x"}]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +29,11 @@ class Order(NamedTuple):
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     with sqlite3.connect(tmp_path / "db") as connection:
-        connection.execute("CREATE TABLE customers (id TEXT, city TEXT, age INTEGER)")
+        connection.execute(
+            "CREATE TABLE customers (id TEXT, city TEXT, age INTEGER, seen TEXT DEFAULT '2026-01-02 03:04:05.678901')"
+        )
         rows = [("ann", "Rome", 30), ("ann", "Oslo", 40), ("bob", "Rome", None), ("eve", "Bonn", 50)]
-        connection.executemany("INSERT INTO customers VALUES (?, ?, ?)", rows)
+        connection.executemany("INSERT INTO customers (id, city, age) VALUES (?, ?, ?)", rows)
     return tmp_path / "db"
 
 
@@ -51,7 +54,7 @@ def run(queries: list[str], script: list[Any], database: Path, options: str = ""
         schema = fp.Schema.new_builder().column_by_expression("now", "PROCTIME()").build()
         session.add_stream("orders", stream, schema)
         given = f"'connector' = 'jdbc', 'url' = 'jdbc:sqlite:{database}', 'table-name' = 'customers'{options}"
-        (create,) = parse(Text(f"CREATE TABLE customers (id STRING, city STRING, age INT) WITH ({given})"))
+        (create,) = parse(Text(f"CREATE TABLE customers (id STRING, city STRING, age INT, seen TIMESTAMP(3)) WITH ({given})"))
         assert isinstance(create, CreateTable)
         session.create_table(create)
         found = {}
@@ -90,6 +93,9 @@ def test_rows_have_what_the_table_has_for_their_key(database: Path) -> None:
             (3, None),
             (4, None),
         ],
+        f"SELECT c.seen FROM orders AS o JOIN customers {AS_OF} AS c ON o.customer = c.id WHERE c.age = 50": [
+            (datetime(2026, 1, 2, 3, 4, 5, 678000),)  # noqa: DTZ001
+        ],
     }
     results = run(list(queries), [*ORDERS[:2], PAUSE, *ORDERS[2:]], database)
     for (query, wanted), result in zip(queries.items(), results, strict=True):
@@ -105,7 +111,7 @@ def test_the_cache_goes_with_the_savepoint(database: Path) -> None:
     assert counts == {"cache_by_id": 1}
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM customers")
-        connection.executemany("INSERT INTO customers VALUES (?, 'Rome', 7)", [("bob",), ("dan",)])
+        connection.executemany("INSERT INTO customers (id, city, age) VALUES (?, 'Rome', 7)", [("bob",), ("dan",)])
     more = [*first, Order(3, "ann", ""), Order(4, "bob", ""), Order(5, "dan", "")]
     inner = f"SELECT o.n, c.age + 1 AS next FROM orders AS o JOIN customers {AS_OF} AS c ON o.customer = c.id AND c.age <> 40"
     assert run([inner], [*more, PAUSE, EOF], database, options, 1) == [Counter([(3, 31), (4, 8), (5, 8)])]

@@ -141,7 +141,7 @@ def test_computed_columns_and_watermarks_are_altered_and_copied(t_env: fp.Stream
     )
     described = [
         ("ms", "BIGINT", True, None, None, None),
-        ("ts", "TIMESTAMP_LTZ", True, None, "AS TO_TIMESTAMP_LTZ(ms, 3)", "ts - INTERVAL '5' SECOND"),
+        ("ts", "TIMESTAMP_LTZ(3)", True, None, "AS TO_TIMESTAMP_LTZ(ms, 3)", "ts - INTERVAL '5' SECOND"),
         ("u", "STRING", True, None, None, None),
     ]
     assert rows(t_env, "DESC clicks") == described

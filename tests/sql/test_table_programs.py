@@ -222,7 +222,6 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("column 'a' exists already", lambda t, env: t.add_columns(t.b.alias("a"))),
     ("there is no column 'z'", lambda t, env: t.rename_columns(col("z").alias("y"))),
     ("needs the window as a key", lambda t, env: t.window(Tumble.over(lit(1).days).on(t.a).alias("w")).group_by(t.a)),
-    ("windows of a number of rows", lambda t, env: counted(t)),
     ("whole number of units", lambda t, env: t.a.minutes),
     ("an empty list has no types", lambda t, env: env.from_elements([])),
     ("values of different types", lambda t, env: env.from_elements([(1,), ("x",)])),
@@ -234,10 +233,6 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("is not a duration", lambda t, env: env.get_config().set("table.exec.state.ttl", "an hour")),
     ("there already is a table or view 't'", lambda t, env: [env.create_temporary_view("t", t) for _ in range(2)]),
 ]
-
-
-def counted(table: fp.Table) -> fp.Table:
-    return table.window(Tumble.over(e.row_interval(2)).on(table.a).alias("w")).group_by(col("w")).select(table.a.sum)
 
 
 @pytest.mark.parametrize(("message", "mistake"), MISTAKES, ids=[message for message, _ in MISTAKES])

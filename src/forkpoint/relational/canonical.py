@@ -47,6 +47,7 @@ from forkpoint.relational.plan import (
     window_columns,
     without_hints,
 )
+from forkpoint.relational.precision import is_cut
 from forkpoint.relational.types import BOOLEAN, Field, SqlType, common_type
 from forkpoint.relational.windows import WindowColumn
 
@@ -216,9 +217,15 @@ def _canonical_window(plan: Window) -> tuple[Plan, Replacements]:
     below, columns = _condition_only(plan.input)
     partition = {str(of): of for of in (through(each, columns) for each in plan.partition)}
     keys = tuple(partition[text] for text in sorted(partition))
-    found = Window(below, through(plan.time, columns), plan.windows, CANONICAL_NAMES, keys)
+    found = Window(below, _whole_ms(through(plan.time, columns)), plan.windows, CANONICAL_NAMES, keys)
     added = zip(plan.names, found.added, strict=True)
     return found, {**columns, **{name: Column(field.name, field.type) for name, field in added}}
+
+
+def _whole_ms(time: Expression) -> Expression:
+    """A time without a cut of its microseconds, which windows do not look at."""
+    cut = isinstance(time, Call) and is_cut(time) and isinstance(time.type.precision, int) and time.type.precision >= 3
+    return replace(time, type=time.type.plain) if cut else time
 
 
 def _canonical_unnest(plan: Unnest) -> tuple[Plan, Replacements]:
@@ -379,8 +386,9 @@ def _key_pair(condition: Expression) -> tuple[Expression, Expression] | None:
 
 
 def _as_type(expression: Expression, of: SqlType) -> Expression:
-    wanted = of.with_null(expression.type.nullable)
-    return expression if wanted == expression.type else Call("CAST", (expression,), wanted)
+    if of.same_values(expression.type):
+        return expression
+    return Call("CAST", (expression,), of.with_null(expression.type.nullable))
 
 
 def _where(plan: Plan, condition: Expression | None) -> Plan:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from forkpoint.decoders import convert
-from forkpoint.relational.types import INTERVALS, Field, SqlType
+from forkpoint.relational.types import INTERVALS, Field, SqlType, cuts
 
 LiteralValue = bool | int | float | str | None
 """Times are ISO 8601 text, bytes are base64, decimals their digits, as msgspec writes them."""
@@ -81,7 +81,8 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
         if self.function in _SYMBOLS:
             return f"({f' {self.function} '.join(arguments)})"
         if self.function in ("CAST", "TRY_CAST"):
-            return f"{self.function}({arguments[0]} AS {self.type.label})"
+            of = self.type if cuts(self.arguments[0].type, self.type) else self.type.plain  # what is stored, too
+            return f"{self.function}({arguments[0]} AS {of.label})"
         return f"{self.function}({', '.join(arguments)})"
 
 

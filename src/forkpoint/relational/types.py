@@ -21,6 +21,9 @@ NESTED = ("ARRAY", "MAP", "ROW")
 TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 INTERVAL_OF_DAYS, INTERVAL_OF_MONTHS = "INTERVAL DAY TO SECOND", "INTERVAL YEAR TO MONTH"
 INTERVALS = (INTERVAL_OF_DAYS, INTERVAL_OF_MONTHS)
+CLOCKS = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+"""The types whose values have seconds with digits after the point: as many as are stored, 6, unless a type says fewer."""
+STORED = 6
 
 _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
     "NULL": Types.STRING,
@@ -45,12 +48,14 @@ _STREAM_TYPES: dict[str, Callable[[], TypeInformation]] = {
 class SqlType(msgspec.Struct, frozen=True):
     """A type. ``name``: ``NULL`` is the type of the literal NULL, which fits every type. ``digits``: precision and scale of a
     DECIMAL. ``parts``: the fields of a ROW, the element of an ARRAY, the key and the value of a MAP; all but keys may be NULL.
-    Both are unset in other types, which are stored as before there were these."""
+    Both are unset in other types, which are stored as before there were these. ``precision``: how many digits of seconds the
+    values of a time have, if not 6. Plans that run or are stored have it only where a CAST cuts values: see ``plain``."""
 
     name: str
     nullable: bool = True
     digits: Digits | msgspec.UnsetType = msgspec.UNSET
     parts: tuple[Field, ...] | msgspec.UnsetType = msgspec.UNSET
+    precision: int | msgspec.UnsetType = msgspec.UNSET
 
     def __str__(self) -> str:
         return self.label if self.nullable else f"{self.label} NOT NULL"
@@ -60,6 +65,8 @@ class SqlType(msgspec.Struct, frozen=True):
         """The type as DDL writes it, without NOT NULL."""
         if self.digits is not msgspec.UNSET:
             return f"{self.name}({self.digits[0]}, {self.digits[1]})"
+        if self.precision is not msgspec.UNSET:
+            return f"{self.name}({self.precision})"
         if not self.is_nested:
             return self.name
         names = [f"{quoted(each.name)} " if self.name == "ROW" else "" for each in self.fields]
@@ -67,11 +74,23 @@ class SqlType(msgspec.Struct, frozen=True):
 
     def with_null(self, nullable: bool = True) -> SqlType:
         """The same type with or without NULL among its values."""
-        return self if nullable == self.nullable else SqlType(self.name, nullable, self.digits, self.parts)
+        return self if nullable == self.nullable else SqlType(self.name, nullable, self.digits, self.parts, self.precision)
+
+    @property
+    def plain(self) -> SqlType:
+        """The same type without digits of seconds, also in its parts."""
+        if self.is_nested:
+            types = [each.type.plain for each in self.fields]
+            if all(one is each.type for one, each in zip(types, self.fields, strict=True)):
+                return self
+            parts = tuple(Field(each.name, of) for each, of in zip(self.fields, types, strict=True))
+            return SqlType(self.name, self.nullable, parts=parts)
+        return self if self.precision is msgspec.UNSET else SqlType(self.name, self.nullable)
 
     def same_values(self, other: SqlType) -> bool:
-        """Whether the types differ at most in NULL."""
-        return (self.name, self.digits, self.parts) == (other.name, other.digits, other.parts)
+        """Whether the types differ at most in NULL, and in digits of seconds."""
+        one, other = self.plain, other.plain
+        return (one.name, one.digits, one.parts) == (other.name, other.digits, other.parts)
 
     @property
     def is_nested(self) -> bool:
@@ -168,6 +187,25 @@ def decimal_type(digits: Digits, nullable: bool = True) -> SqlType:
     return SqlType("DECIMAL", nullable, digits)
 
 
+def time_type(name: str, precision: int, nullable: bool = True) -> SqlType:
+    """A time with so many digits of seconds."""
+    return SqlType(name, nullable, precision=msgspec.UNSET if precision == STORED else precision)
+
+
+def precision_of(value: SqlType) -> int:
+    """The most digits of seconds that a value has when it is a time, such as a text."""
+    if value.name in ("NULL", "DATE"):
+        return 0
+    return STORED if value.precision is msgspec.UNSET else value.precision
+
+
+def cuts(given: SqlType, wanted: SqlType) -> bool:
+    """Whether values lose digits of seconds if they are converted to a type."""
+    if wanted.is_nested:
+        return any(cuts(one.type, other.type) for one, other in zip(given.fields, wanted.fields, strict=False))
+    return wanted.precision is not msgspec.UNSET and wanted.precision < min(precision_of(given), STORED)
+
+
 def digits_of(number: SqlType) -> Digits:
     """The digits of an integer or a DECIMAL."""
     return OF_INTEGERS[number.name] if number.digits is msgspec.UNSET else number.digits
@@ -199,13 +237,14 @@ def common_type(types: list[SqlType]) -> SqlType | None:
         return decimal_type(common([digits_of(of) for of in types if of.name != "NULL"]), nullable)
     if not names.isdisjoint(NESTED):
         return _common_nested([of for of in types if of.name != "NULL"], nullable)
-    if len(names) <= 1:
-        return SqlType(names.pop() if names else "NULL", nullable)
-    if names <= set(NUMBERS):
+    if len(names) > 1 and names <= set(NUMBERS):
         return SqlType(max(names, key=NUMBERS.index), nullable)
-    if names <= {"DATE", "TIMESTAMP"}:
-        return SqlType("TIMESTAMP", nullable)
-    return None
+    if names == {"DATE", "TIMESTAMP"}:
+        names = {"TIMESTAMP"}
+    if len(names) > 1:
+        return None
+    name = names.pop() if names else "NULL"
+    return time_type(name, max(map(precision_of, types)), nullable) if name in CLOCKS else SqlType(name, nullable)
 
 
 def _common_nested(types: list[SqlType], nullable: bool) -> SqlType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.types import (
+    CLOCKS,
     INTERVAL_OF_DAYS,
     INTERVAL_OF_MONTHS,
     NESTED,
@@ -12,6 +13,7 @@ from forkpoint.relational.types import (
     decimal_type,
     map_type,
     row_of,
+    time_type,
 )
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.tokens import Tokens, statements_of
@@ -108,8 +110,7 @@ def _nested_type(source: Text, tokens: Tokens, at: int, name: str) -> SqlType:
 
 
 def named_type(source: Text, at: int, name: str, numbers: list[int]) -> SqlType:
-    """A type by its name and the numbers in parentheses. Only those of a DECIMAL mean something: texts have any length, and all
-    times have microseconds."""
+    """A type by its name and the numbers in parentheses. Those of texts mean nothing: texts have any length."""
     found = TYPES.get(name)
     if name in NESTED:
         raise source.error(at, f"{name} needs the types of its parts: ARRAY<INT>, MAP<STRING, INT>, ROW<a INT, b STRING>")
@@ -120,7 +121,11 @@ def named_type(source: Text, at: int, name: str, numbers: list[int]) -> SqlType:
     if found != "DECIMAL":
         if len(numbers) > 1:
             raise source.error(at, f"type {name} takes one number, not {len(numbers)}")
-        return SqlType(found)
+        if found not in CLOCKS or not numbers:
+            return SqlType(found)
+        if numbers[0] > 9:
+            raise source.error(at, f"type {name}({numbers[0]}) has 0 to 9 digits of seconds")
+        return time_type(found, numbers[0])
     precision, scale = [*numbers, *(10, 0)[len(numbers) :]] if len(numbers) < 3 else (0, 0)
     if not 1 <= precision <= MOST or scale > precision:
         shown = ", ".join(map(str, numbers))

@@ -21,7 +21,7 @@ from forkpoint.runtime.operators.keyed_process import KeyedProcessSpec
 from forkpoint.runtime.operators.stateless import FlatMapSpec, MapSpec, ProcessSpec
 from forkpoint.table.catalog import StreamTable
 from forkpoint.table.data_types import sql_type_of
-from forkpoint.table.schema import Metadata, Physical, Schema, reading_of
+from forkpoint.table.schema import Metadata, Physical, Schema, reading_of, with_digits
 from forkpoint.table.streams import stream_table, table_of, time_of
 from forkpoint.types import Row, RowKind, Types
 from forkpoint.types.information import Field as Member
@@ -80,6 +80,7 @@ def changelog_table(name: str, stream: DataStream[Any], schema: Schema | None, m
         return stream_table(name, stream, schema)
     else:
         fields, edges = _of_rows(name, stream, schema)
+    fields = with_digits(fields, schema)
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields), makes, key)
 
 

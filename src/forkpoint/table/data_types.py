@@ -9,6 +9,7 @@ from typing import Any, Self
 from forkpoint.errors import ConfigError, GraphError
 from forkpoint.relational.digits import MOST
 from forkpoint.relational.types import (
+    CLOCKS,
     INTERVAL_OF_DAYS,
     INTERVAL_OF_MONTHS,
     Field,
@@ -16,9 +17,11 @@ from forkpoint.relational.types import (
     array_type,
     decimal_type,
     map_type,
+    precision_of,
     quoted,
     row_of,
     sql_type,
+    time_type,
 )
 from forkpoint.types import TypeInformation, type_of
 
@@ -68,6 +71,8 @@ class DataType:
             case "ROW", parts:
                 types = [part.data_type.sql for part in parts]
                 return row_of([part.name for part in parts], types).with_null(self.is_nullable)
+        if self.name in CLOCKS and self.numbers:
+            return time_type(self.name, self.numbers[0], self.is_nullable)
         found = {"CHAR": "STRING", "VARCHAR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES"}.get(self.name, self.name)
         if found == "MULTISET":
             raise ConfigError(f"type {self} is not supported yet")
@@ -114,13 +119,15 @@ class RowField:
 
 
 def data_type_of(of: SqlType) -> DataType:
-    """The type of a column in a plan. Times have microseconds."""
+    """The type of a column in a plan."""
     match of.name:
         case "DECIMAL":
             numbers = of.digits if isinstance(of.digits, tuple) else ()
             return DataType("DECIMAL", of.nullable, numbers)
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
-            return DataType(of.name, of.nullable, (6,))
+            return DataType(of.name, of.nullable, (precision_of(of),))
+        case "TIME" if isinstance(of.precision, int):
+            return DataType(of.name, of.nullable, (of.precision,))
     return DataType(of.name, of.nullable, parts=tuple(RowField(each.name, data_type_of(each.type)) for each in of.fields))
 
 
@@ -137,7 +144,7 @@ class _Names(type):
 
 
 class DataTypes(metaclass=_Names):
-    """The types of columns. Lengths and the precision of times are not enforced: texts have any length, times microseconds."""
+    """The types of columns. Lengths are not enforced: texts have any length."""
 
     @staticmethod
     def NULL() -> DataType:  # noqa: N802
@@ -186,17 +193,17 @@ class DataTypes(metaclass=_Names):
 
     @staticmethod
     def TIME(precision: int = 0, nullable: bool = True) -> DataType:  # noqa: N802
-        """A time of the day, to the microsecond."""
+        """A time of the day with so many digits of seconds; without a number, to the microsecond."""
         return DataType("TIME", nullable, (precision,) if precision else ())
 
     @staticmethod
     def TIMESTAMP(precision: int = 6, nullable: bool = True) -> DataType:  # noqa: N802
-        """A datetime without a time zone, to the microsecond."""
+        """A datetime without a time zone, with so many digits of seconds; more than 6 are zeros."""
         return DataType("TIMESTAMP", nullable, (precision,))
 
     @staticmethod
     def TIMESTAMP_LTZ(precision: int = 6, nullable: bool = True) -> DataType:  # noqa: N802
-        """A datetime with a time zone, to the microsecond."""
+        """A datetime with a time zone, with so many digits of seconds; more than 6 are zeros."""
         return DataType("TIMESTAMP_LTZ", nullable, (precision,))
 
     TIMESTAMP_WITH_LOCAL_TIME_ZONE = TIMESTAMP_LTZ

@@ -30,6 +30,7 @@ from forkpoint.relational.plan import (
     is_windowed,
     nodes_of,
 )
+from forkpoint.relational.precision import in_ms
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.statements import CreateTable
@@ -87,6 +88,8 @@ def execution_plan(edges: Sequence[Edge], table: CreateTable | None) -> str:
 
 
 def _lines(plan: Plan, depth: int, ttl_ms: int | None) -> Iterator[str]:
+    if isinstance(plan, Select) and isinstance(plan.input, Window) and plan == in_ms(plan.input):
+        plan = plan.input
     changes = "adds and removes rows" if is_updating(plan) else "adds rows"
     yield f"{'   ' * depth}{_described(plan, ttl_ms)}  [{changes}]"
     for each in inputs_of(plan):

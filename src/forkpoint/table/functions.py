@@ -178,7 +178,7 @@ class PythonFunction:
 
     def _type(self, what: str, given: Any) -> SqlType:
         try:
-            return sql_type_of(given)
+            return sql_type_of(given).plain  # values are the function's own
         except ConfigError as error:
             raise self._error(f"{what}: {error}") from error
 

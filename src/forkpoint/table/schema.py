@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from forkpoint.errors import ConfigError
-from forkpoint.relational.expressions import Call, Expression, Item
+from forkpoint.relational.expressions import Expression, Item
 from forkpoint.relational.functions import castable
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions
+from forkpoint.relational.precision import converted
 from forkpoint.relational.types import Field
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import ComputedColumn, Query, WatermarkClause
@@ -174,6 +175,14 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
+def with_digits(fields: tuple[Field, ...], schema: Schema | None) -> tuple[Field, ...]:
+    """The columns of a stream with the digits of seconds that a schema declares."""
+    columns = () if schema is None else schema._columns
+    declared = {each.name: sql_type_of(each.type) for each in columns if isinstance(each, Physical)}
+    same = {each.name: of for each in fields if (of := declared.get(each.name)) and of.same_values(each.type)}
+    return tuple(Field(each.name, same.get(each.name, each.type).with_null(each.type.nullable)) for each in fields)
+
+
 def reading_of(schema: Schema, fields: tuple[Field, ...], functions: Functions = NO_FUNCTIONS) -> Reading:
     """The columns of a stream's table in queries: those that the schema declares, or if it declares none of the stream's fields,
     these and the computed ones. Raises ConfigError."""
@@ -215,10 +224,9 @@ def _column(declared: Declared, read: dict[str, Expression]) -> Item:
     of = read[declared.name]
     if isinstance(declared, Physical):
         wanted = sql_type_of(declared.type)
-        if not of.type.same_values(wanted):
-            if not castable(of.type, wanted):
-                raise ConfigError(f"field {declared.name!r} of the stream is {of.type.label}, the schema says {wanted.label}")
-            of = Call("CAST", (of,), wanted.with_null(of.type.nullable))
+        if not castable(of.type, wanted):
+            raise ConfigError(f"field {declared.name!r} of the stream is {of.type.label}, the schema says {wanted.label}")
+        of = converted(of, wanted)
     return Item(declared.name, of)
 
 

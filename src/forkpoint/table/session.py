@@ -19,6 +19,7 @@ from forkpoint.relational.expressions import Call, Column, Expression, Item, Lit
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
+from forkpoint.relational.precision import as_it_runs, converted, cut_columns
 from forkpoint.relational.translation import Translator, free_name, selected, upserts
 from forkpoint.relational.types import Field, SqlType, widens
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
@@ -304,7 +305,7 @@ class Session:
 
     def _translated(self, plan: Plan, name: str) -> tuple[Edge, ...]:
         functions = self.catalog.functions.by_identity
-        return Translator(self._source, name, self._lookup, functions, self._processes, self.ttl_ms).translate(plan)
+        return Translator(self._source, name, self._lookup, functions, self._processes, self.ttl_ms).translate(as_it_runs(plan))
 
     def plan_of_insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> tuple[CreateTable, Plan]:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
@@ -370,6 +371,9 @@ class Session:
                 edges = read_by(source_of(table), name, table.read_schema, changes)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             schema, once = table.read_schema, () if table.reading is None else table.reading.once
+            cut = cut_columns(schema)
+            if cut:
+                edges = selected(edges, (None, cut), schema, weighted=changes != "added")
             if once:
                 if changes != "added":
                     problem = (
@@ -454,12 +458,10 @@ def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
 
 def _converted(value: Column, target: Field, source: Text, statement: Insert) -> Expression:
     wanted, given = target.type, value.type
-    if given.same_values(wanted):
-        return value
     if not widens(given, wanted):
         raise source.error(
             statement.query.start,
             f"column {value.name!r} of the query is {given.label}, but column {target.name!r} of the table is {wanted.label}; "
             f"use CAST({value.name} AS {wanted.label})",
         )
-    return Call("CAST", (value,), wanted.with_null(given.nullable))
+    return converted(value, wanted)

@@ -19,7 +19,7 @@ from forkpoint.relational.operators.select import SelectSpec
 from forkpoint.relational.plan import ONE_ROW
 from forkpoint.relational.types import BOOLEAN, STRING, Field, SqlType, decimal_type, sql_type
 from forkpoint.table.catalog import StreamTable
-from forkpoint.table.schema import Metadata, Schema, reading_of
+from forkpoint.table.schema import Metadata, Schema, reading_of, with_digits
 from forkpoint.types import Row, TypeInformation, Types
 from forkpoint.types.kinds.containers import optional, present
 
@@ -40,6 +40,7 @@ def stream_table(
             stream = _with_timestamps(name, stream, column.name)
     edges = tuple(replace(e, partitioning=Forward()) if isinstance(e.partitioning, KeyBy) else e for e in stream.edges)
     fields, edges = table_of(name, stream.get_type(), edges)
+    fields = with_digits(fields, schema)
     return StreamTable(fields, edges, None if schema is None else reading_of(schema, fields, functions))
 
 

@@ -140,7 +140,6 @@ NOT_RELEVANT: dict[str, str] = {
     **dict.fromkeys(("test_deterministic", "test_name", "test_using_decorator"), "looks into PyFlink's wrapper of functions"),
     "UserDefinedFunctionTests.test_scalar_function": WORKERS,
     "TableSchemaTests.test_copy": JAVA,
-    "test_proc_time_over_rows": "reads lines with more values than the table has columns, as only a connector of old does",
     "TableEnvironmentTest.test_udt.": "is about user-defined types, which Flink has for Java",
 }
 # Modules of tests that aren't looked at: table, dataframe and ml (other APIs), fn_execution and metrics (inside of PyFlink's
@@ -157,10 +156,8 @@ REASONS: dict[str, str] = {
 
 REASONS_OF_TABLES: dict[str, str] = {
     "CalcTests.test_from_element": "a column has no type of the program",
-    **dict.fromkeys(("test_from_pandas", "to_pandas_with_event_time"), "a TIMESTAMP(3) has microseconds, too"),
     "test_check_result_type": "an aggregate over pandas columns may also return a MAP",
     "test_non_exist_func_type": "a function may also be of Arrow's columns: the message differs",
-    "_window_over_count": "there are no windows of a number of rows",
     "test_to_string": "options have the order of the program, not that of a Java map",
     "test_from_data_stream_atomic": "elements without a type have those of their values; PyFlink pickles them",
     **dict.fromkeys(

@@ -239,12 +239,19 @@ OLD_CSV = {
 
 
 class TableEnvironment(forkpoint.pyflink.tables.TableEnvironment):
-    """Reads files by the options of old."""
+    """Reads files by the options of old: of a line as many values as there are columns."""
 
     def execute_sql(self, stmt: str) -> Any:
+        is_old = "'connector.type'" in stmt
         for old, new in OLD_CSV.items():
             stmt = stmt.replace(old, new)
-        return super().execute_sql(stmt)
+        result = super().execute_sql(stmt)
+        if is_old:
+            table = list(self._session.catalog.tables.values())[-1]
+            path, delimiter = Path(table.options["path"]), table.options["csv.field-delimiter"]
+            lines = [line.split(delimiter)[: len(table.schema)] for line in path.read_text().splitlines()]
+            path.write_text("".join(f"{delimiter.join(values)}\n" for values in lines))
+        return result
 
 
 class StreamTableEnvironment(TableEnvironment, forkpoint.pyflink.tables.StreamTableEnvironment):

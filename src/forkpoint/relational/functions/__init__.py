@@ -14,6 +14,7 @@ from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
 from forkpoint.relational.functions.patterns import PATTERNS
 from forkpoint.relational.functions.registry import Datum, Function, broadcast
+from forkpoint.relational.functions.seconds import OF_SECONDS
 from forkpoint.relational.functions.text import TEXT
 from forkpoint.relational.functions.times import TIMES
 
@@ -25,6 +26,7 @@ FUNCTIONS: dict[str, Function] = {
     **ENCODINGS,
     **TIMES,
     **OF_INTERVALS,
+    **OF_SECONDS,
     **JSON,
     **NESTED,
     **COLLECTIONS,

@@ -8,6 +8,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from forkpoint.relational.functions.decimals import decimal_from, decimal_to, whole_of
 from forkpoint.relational.functions.nested import with_parts
 from forkpoint.relational.functions.registry import Datum, per_distinct
+from forkpoint.relational.functions.seconds import cut
 from forkpoint.relational.types import INTERVALS, TIMES, SqlType
 
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
@@ -47,11 +49,15 @@ def castable(source: SqlType, target: SqlType) -> bool:
 
 def cast(value: Datum, target: SqlType, *, failing_null: bool) -> Datum:
     """CAST; with ``failing_null``, TRY_CAST, which makes NULL of what cannot be converted."""
+    if target.is_nested and not (value.type == target.arrow_type and target.plain is target):
+        of_part = [each.type for each in target.fields]
+        return with_parts(value, target.arrow_type, lambda part, at: cast(part, of_part[at], failing_null=failing_null))
+    found = value if value.type == target.arrow_type else _converted(value, target, failing_null)
+    return found if isinstance(target.precision, msgspec.UnsetType) else cut(found, target.precision)
+
+
+def _converted(value: Datum, target: SqlType, failing_null: bool) -> Datum:
     arrow, source = target.arrow_type, value.type
-    if source == arrow:
-        return value
-    if target.is_nested:
-        return with_parts(value, arrow, lambda part, at: cast(part, target.fields[at].type, failing_null=failing_null))
     if pa.types.is_decimal(arrow):
         return decimal_from(value, arrow, failing_null=failing_null)
     if pa.types.is_string(source):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from forkpoint.relational.expressions import Call, Column, Expression, Literal
-from forkpoint.relational.types import SqlType
+from forkpoint.relational.types import STORED, SqlType, time_type
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs
 
@@ -48,7 +48,9 @@ def changes(call: Call) -> bool:
 
 
 def clock_call(name: str) -> Call:
-    return Call(name, (), SqlType(CLOCK[name], nullable=False))
+    of = CLOCK[name]
+    digits = {"TIME": 0, "TIMESTAMP": 3, "TIMESTAMP_LTZ": 3}.get(of, STORED)
+    return Call(name, (), time_type(of, digits, nullable=False))
 
 
 def reads_clock(expression: Expression | None) -> bool:

@@ -81,7 +81,7 @@ def _later(types: Types) -> SqlType | str:
     time, interval = types
     if time.name not in (*_DATED, "TIME") or (time.name == "TIME" and interval.name == INTERVAL_OF_MONTHS):
         return f"takes a time beside an interval, not {time.name} and {interval.name}"
-    return time.with_null(any_null(types))
+    return (time if interval.name == INTERVAL_OF_MONTHS else time.plain).with_null(any_null(types))
 
 
 def _between(types: Types) -> SqlType:

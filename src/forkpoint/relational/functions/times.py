@@ -7,13 +7,24 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import date_of, timestamp_of
-from forkpoint.relational.functions.registry import Datum, Function, Types, any_null, fixed, per_distinct, signature, typed
+from forkpoint.relational.functions.registry import (
+    Datum,
+    Function,
+    Literals,
+    Types,
+    any_null,
+    fixed,
+    per_distinct,
+    signature,
+    typed,
+)
 from forkpoint.relational.functions.time_formats import bad_format, bad_parser, formatted, parsed
-from forkpoint.relational.types import BIGINT, INTEGERS, STRING, SqlType
+from forkpoint.relational.types import BIGINT, INTEGERS, STORED, STRING, SqlType
 
 UNITS = {"SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6, "DAY": 86400 * 10**6, "WEEK": 7 * 86400 * 10**6}
 """In microseconds."""
@@ -57,6 +68,12 @@ def _part(name: str) -> Function:
 
 def _same(types: Types) -> SqlType:
     return types[0].with_null(any_null(types))
+
+
+def _with_digits(of: SqlType, literals: Literals) -> SqlType:
+    """The type of a time to which microseconds are added: with no fewer digits of seconds than they have."""
+    count, digits = literals[1], STORED if isinstance(of.precision, msgspec.UnsetType) else of.precision
+    return of if isinstance(count, int) and count % 10 ** max(0, STORED - digits) == 0 else of.plain
 
 
 def _plus_microseconds(moment: Datum, count: Datum) -> Datum:
@@ -190,14 +207,14 @@ def _made(function: Callable[..., Any], result: pa.DataType) -> Callable[..., Da
 
 _TEXT = ("STRING",)
 _MOMENT = (*_DATED, *_TEXT)
-_LTZ = SqlType("TIMESTAMP_LTZ")
+_LTZ = SqlType("TIMESTAMP_LTZ", precision=3)
 
 TIMES: dict[str, Function] = {
     **{f"EXTRACT {name}": _part(name) for name in _PARTS},
     **{f"TIMESTAMPDIFF {unit}": _difference(unit) for unit in (*UNITS, *MONTHS)},
     **{f"FLOOR TO {unit}": _rounded(unit, False) for unit in (*UNITS, *MONTHS)},
     **{f"CEIL TO {unit}": _rounded(unit, True) for unit in (*UNITS, *MONTHS)},
-    "PLUS MICROSECONDS": Function((2, 2), _same, _plus_microseconds),
+    "PLUS MICROSECONDS": Function((2, 2), _same, _plus_microseconds, refined=_with_digits),
     "PLUS MONTHS": Function((2, 2), _same, _plus_months),
     "DATE_FORMAT": Function((2, 2), signature(STRING, _MOMENT, _TEXT), _date_format, checks=((1, bad_format),)),
     "TO_DATE": Function(

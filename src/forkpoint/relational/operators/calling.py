@@ -31,7 +31,7 @@ def with_functions(edges: tuple[Edge, ...], functions: Mapping[str, UserFunction
         stateful = isinstance(spec, KeyedSpec) and isinstance(getattr(spec, "definition", None), msgspec.Struct)
         if isinstance(spec, SelectSpec) or (stateful and isinstance(spec, KeyedSpec)):
             called = frozenset(calls_in(spec))
-            has = tuple(of for name, of in functions.items() if name in called or (stateful and of.kind != "process"))
+            has = tuple(of for name, of in functions.items() if of.kind != "process" and (name in called or stateful))
             each.spec = CallingSpec(spec, has, called) if has else spec
     return edges
 

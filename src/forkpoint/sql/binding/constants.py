@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from forkpoint.relational.expressions import Call, Expression
+from forkpoint.relational.expressions import Expression
 from forkpoint.relational.plan import ONE_ROW, Plan, Unnest
+from forkpoint.relational.precision import converted
 from forkpoint.relational.types import common_type
 from forkpoint.sql.binding.expressions import Binder
 
@@ -32,6 +33,4 @@ def _of_one_type(values: list[Expression], nodes: list[Any], binder: Binder) -> 
         if common is None:
             raise binder.error(node, f"this is {value.type.label}, but other rows of VALUES have {of.label} there; CAST one")
         of = common
-    return [
-        value if of.same_values(value.type) else Call("CAST", (value,), of.with_null(value.type.nullable)) for value in values
-    ]
+    return [converted(value, of) for value in values]

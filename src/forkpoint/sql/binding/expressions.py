@@ -7,18 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.expressions import Call, Expression, Literal, LiteralValue, columns_of
+from forkpoint.relational.expressions import Call, Expression, Literal, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, RANDOM, clock_call
 from forkpoint.relational.functions.intervals import OF_INTERVALS
+from forkpoint.relational.functions.seconds import OF_SECONDS, TIME_TEXT
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BOOLEAN, INTERVALS, SqlType, array_type, decimal_type, map_type
+from forkpoint.relational.precision import converted, same_values
+from forkpoint.relational.types import BOOLEAN, INTERVALS, SqlType, array_type, decimal_type, map_type, time_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
 from forkpoint.sql.binding.nested import bind_nested
 from forkpoint.sql.binding.scopes import Scope
@@ -57,7 +60,10 @@ _ALIASES = {
     "MOD": "%",
     **PART_FUNCTIONS,
 }
-_SYNTAX = {*OF_INTERVALS, "AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"}
+_SYNTAX = {
+    *(*OF_INTERVALS, *OF_SECONDS),
+    *("AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"),
+}
 """Functions that are not called by name."""
 _KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
 COMPUTED, SELECTED = "in a computed column", "here"
@@ -255,9 +261,13 @@ class Binder:
             return self.call(f"{value.type.name} TEXT", node, [value])
         literal = _time_literal(value, target)
         if literal is not None:
-            return literal
-        if value.type.same_values(target):
-            return value
+            value = literal
+            if not isinstance(target.precision, int):  # TIMESTAMP '…' has the digits that are written
+                return value
+        if target.name == "STRING" and isinstance(value.type.precision, int):
+            return self.call(TIME_TEXT, node, [value, Literal(value.type.precision, SqlType("INT", nullable=False))])
+        if same_values(value.type, target):
+            return converted(value, target)
         return Call("TRY_CAST" if failing_null else "CAST", (value,), target)
 
     def _type(self, node: Node, of: Node) -> SqlType:
@@ -422,6 +432,9 @@ def _time_literal(value: Expression, target: SqlType) -> Literal | None:
     """``DATE '…'`` and the like, which sqlglot reads as casts of a text; None for other casts."""
     if not isinstance(value, Literal) or value.type.name != "STRING" or target.name not in ("DATE", "TIME", "TIMESTAMP"):
         return None
-    text: LiteralValue = str(value.value).strip().replace(" ", "T", 1)
+    text = str(value.value).strip().replace(" ", "T", 1)
     found = Literal(text, SqlType(target.name, nullable=False))
-    return found if found.is_valid else None
+    fraction = re.search(r"\.(\d{1,9})", text)
+    if not found.is_valid or target.name == "DATE":
+        return found if found.is_valid else None
+    return replace(found, type=time_type(target.name, len(fraction[1]) if fraction else 0, nullable=False))

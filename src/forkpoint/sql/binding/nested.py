@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from forkpoint.relational.expressions import Call, Expression, Literal
 from forkpoint.relational.functions.nested import map_parts
+from forkpoint.relational.precision import converted
 from forkpoint.relational.types import STRING, SqlType
 
 if TYPE_CHECKING:
@@ -71,6 +72,4 @@ def _map(binder: Binder, node: Node) -> Expression:
 
 
 def _as(value: Expression, of: SqlType | None) -> Expression:
-    if of is None or of.name == "NULL" or value.type.same_values(of):
-        return value
-    return Call("CAST", (value,), of.with_null(value.type.nullable))
+    return value if of is None or of.name == "NULL" else converted(value, of)

@@ -26,6 +26,7 @@ from forkpoint.relational.plan import (
     nodes_of,
     plain_name,
 )
+from forkpoint.relational.precision import converted, in_ms
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.relational.user_calls import check_aggregates, isolated
 from forkpoint.sql import hints
@@ -325,7 +326,7 @@ class _QueryBinder:
         call = self._table_functions.get(name)
         if call is not None:
             data, binder = self.bind(call.data), Binder(Scope(self._source, (), functions=self._functions), self._offset)
-            return bind_process(call, data, binder) if isinstance(call, ProcessCall) else bind_window(call, data, binder)
+            return bind_process(call, data, binder) if isinstance(call, ProcessCall) else in_ms(bind_window(call, data, binder))
         if hint is not None and name in self._local:
             raise hint.error(f"{name!r} is a query, which has no options")
         try:
@@ -367,10 +368,8 @@ def _as_types(plan: Plan, types: list[SqlType | None]) -> Plan:
     """The plan with its columns converted to these types."""
     items = []
     for field, of in zip(plan.schema, types, strict=True):
-        column: Expression = Column(field.name, field.type)
-        if of is not None and not of.same_values(field.type):
-            column = Call("CAST", (column,), of.with_null(field.type.nullable))
-        items.append(Item(field.name, column))
+        column = Column(field.name, field.type)
+        items.append(Item(field.name, column if of is None else converted(column, of)))
     return Select(plan, None, tuple(items))
 
 

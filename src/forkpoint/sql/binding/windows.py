@@ -15,6 +15,7 @@ from forkpoint.relational.event_time import is_processing_time, rowtimes, why_no
 from forkpoint.relational.expressions import Column, Expression
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Aggregate, Plan, Select, Window, is_updating, is_windowed, nodes_of, plain_name
+from forkpoint.relational.precision import ms_column
 from forkpoint.relational.windows import WINDOW_NAMES, Windows
 from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError, did_you_mean
@@ -199,7 +200,7 @@ def grouped_window(tree: Node, below: Plan, binder: Binder) -> tuple[Plan, Mappi
     keys = [node for name, node in named.items() if not name.endswith("ROWTIME") or node.sql() in used]
     at = group.expressions.index(call)
     group.set("expressions", [*group.expressions[:at], *keys, *group.expressions[at + 1 :]])
-    return plan, {named[name].sql(): Column(field.name, field.type) for name, field in columns.items()}
+    return plan, {named[name].sql(): ms_column(field) for name, field in columns.items()}
 
 
 def _arguments(call: Node, function: str, binder: Binder) -> tuple[Column, Windows]:

@@ -76,7 +76,7 @@ CURRENT_ROW, CURRENT_RANGE = Expression(Distance("ROWS", "CURRENT ROW")), Expres
 
 
 def row_interval(rows: int) -> Expression:
-    """A number of rows, for an over window."""
+    """A number of rows, for a window."""
     return Expression(Distance("ROWS", str(int(rows))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from enum import Enum
 from typing import Any
 from uuid import uuid4
@@ -18,7 +19,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.specs import SourceSpec
 from forkpoint.graph.transformations import topological_order
 from forkpoint.relational.changes import WEIGHT
-from forkpoint.relational.types import STRING, Field, Schema, SqlType, digits_of
+from forkpoint.relational.types import STRING, Field, Schema, SqlType, digits_of, precision_of
 from forkpoint.storage.base import open_storage
 from forkpoint.storage.places import absolute
 from forkpoint.table.answers import Answer, cell, tableau
@@ -195,7 +196,7 @@ def remaining(changes: Iterable[Row]) -> list[tuple[Any, ...]]:
 _WIDTHS = {"BOOLEAN": 5, "TINYINT": 4, "SMALLINT": 6, "INT": 11, "BIGINT": 20, "DATE": 10, "TIME": 8}
 _MOST = 30
 """The width of a column of a type without a largest width, as in Flink; longer values are cut."""
-_MOMENT = 26
+_MOMENT, _OF_DIGITS = 19, ((0, 0), (3, 4), (6, 7), (9, 10))
 
 
 def printed(schema: Schema, changes: Iterable[Row]) -> Iterator[str]:
@@ -208,15 +209,28 @@ def printed(schema: Schema, changes: Iterable[Row]) -> Iterator[str]:
     count = 0
     for row in changes:
         count += 1
-        yield _line([str(row.get_row_kind()), *map(cell, row)], widths)
+        values = (_shown(value, field.type) for value, field in zip(row, schema, strict=True))
+        yield _line([str(row.get_row_kind()), *values], widths)
     if count:
         yield border
     yield f"{count} row{'s' * (count != 1)} in set" if count else "Empty set"
 
 
+def _shown(value: Any, of: SqlType) -> str:
+    if not isinstance(value, datetime):
+        return cell(value)
+    second, fraction = value.replace(tzinfo=None).isoformat(" ", "microseconds").split(".")
+    digits = precision_of(of)
+    return f"{second}.{fraction.ljust(digits, '0')[:digits]}" if digits else second
+
+
 def _width(field: Field) -> int:
     of = field.type
-    width = _MOMENT if of.name in ("TIMESTAMP", "TIMESTAMP_LTZ") else _WIDTHS.get(of.name, _MOST)
+    width = _WIDTHS.get(of.name, _MOST)
+    if of.name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        width = _MOMENT + next(more for digits, more in _OF_DIGITS if precision_of(of) <= digits)
+    if of.name == "TIME" and isinstance(of.precision, int) and of.precision:
+        width += 1 + of.precision
     if of.name == "DECIMAL":
         width = digits_of(of)[0] + 2
     return max(width, len("<NULL>") if of.nullable else 0, len(field.name))

@@ -9,6 +9,7 @@ from forkpoint import markup
 from forkpoint.errors import ConfigError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.plan import Plan
+from forkpoint.relational.types import precision_of
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.statements import Query
 from forkpoint.table.answers import cell
@@ -19,6 +20,7 @@ from forkpoint.table.api.pipelines import TablePipeline
 from forkpoint.table.api.query_results import QueryResult
 from forkpoint.table.api.resolved_schema import ResolvedSchema, TableSchema
 from forkpoint.table.api.results import TableResult, check_ends, is_bounded, remaining
+from forkpoint.table.api.row_windows import AT_ONCE, in_row_windows
 from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.api.window import GroupWindow, OverWindow
 from forkpoint.table.catalog import ProgramView
@@ -33,6 +35,8 @@ Call = Expression | PythonFunction
 """A call of a function; a function by itself takes the whole row."""
 _SHOWN = 20
 """The rows that a notebook shows."""
+_UNITS = {0: "s", 1: "ms", 2: "ms", 3: "ms"}
+"""pandas' units of times with so many digits of seconds."""
 SOURCE = "Table API"
 """The name of such text in messages."""
 
@@ -148,7 +152,7 @@ class Table:
         return GroupedTable(self, _nodes(fields, self._types), {})
 
     def window(self, window: GroupWindow) -> GroupWindowedTable:
-        """Put the rows in windows of event time, for ``group_by``."""
+        """Put the rows in windows of time, or of a number of rows, for ``group_by``."""
         return GroupWindowedTable(self, window)
 
     def over_window(self, *over_windows: OverWindow) -> OverWindowedTable:
@@ -315,7 +319,12 @@ class Table:
 
         of = row_type(self._plan.schema)
         rows = [Row.of(of.names, values) for values in remaining(self.execute().collect())]
-        return pa.Table.from_arrays(of.to_columns(rows), schema=of.arrow_schema).to_pandas()
+        types = [
+            pa.timestamp(_UNITS.get(precision_of(each.type), "us"), column.tz) if pa.types.is_timestamp(column) else column
+            for each, column in zip(self._plan.schema, of.arrow_schema.types, strict=True)
+        ]
+        columns = [found.cast(wanted) for found, wanted in zip(of.to_columns(rows), types, strict=True)]
+        return pa.Table.from_arrays(columns, names=of.arrow_schema.names).to_pandas()
 
     def _repr_html_(self) -> str | None:
         """The first rows, in a notebook, if the input ends."""
@@ -378,9 +387,14 @@ class GroupedTable:
 
     def select(self, *fields: Expression) -> Table:
         """One row for each group: keys, aggregates, and the start and end of its window."""
+        for name, window in self._windows.items():
+            if window.rows:
+                others = [key for key in self._keys if key != Name(name)]
+                rows, keys = in_row_windows(self._table, window, others)
+                return GroupedTable(rows, keys, {AT_ONCE.name: AT_ONCE}).select(*fields)
         windows = {name: (window.function, window.arguments()) for name, window in self._windows.items()}
-        keys = {key.names[0]: key.of for key in self._keys if isinstance(key, Named)}
-        writer = self._table._writer(windows=windows, named=keys)
+        aliases = {key.names[0]: key.of for key in self._keys if isinstance(key, Named)}
+        writer = self._table._writer(windows=windows, named=aliases)
         group = f" GROUP BY {', '.join(map(writer.text, self._keys))}" if self._keys else ""
         text = f"SELECT {_selected(fields, self._table._types, writer)} FROM `table`{group}"
         return self._table._bound(text, writer, table=self._table)
@@ -416,7 +430,7 @@ class AggregatedTable:
 
 
 class GroupWindowedTable:
-    """The rows of a table in windows of event time."""
+    """The rows of a table in windows."""
 
     def __init__(self, table: Table, window: GroupWindow) -> None:
         self._table, self._window = table, window

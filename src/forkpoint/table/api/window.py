@@ -12,18 +12,25 @@ from forkpoint.table.api.nodes import Distance, Interval, Node, Writer
 
 @dataclass(frozen=True)
 class GroupWindow:
-    """Windows of event time, for ``Table.window``. ``function``: of SQL. ``intervals``: its arguments after the time."""
+    """Windows for ``Table.window``. ``function``: of SQL. ``intervals``: its arguments after the time, which may be numbers of
+    rows."""
 
     function: str
     intervals: tuple[Node, ...]
     time: Node
     name: str
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Every how many rows a window begins, and how many it has; empty if windows have no number of rows."""
+        numbers = [int(each.text) if each.text.isdigit() else 0 for each in self.intervals if isinstance(each, Distance)]
+        if numbers and (self.function == "SESSION" or len(numbers) < len(self.intervals) or min(numbers) < 1):
+            slide = "Slide.over(row_interval(n)).every(row_interval(m))"
+            raise ConfigError(f"windows of a number of rows, which is positive, are Tumble.over(row_interval(n)) or {slide}")
+        return (numbers[0], numbers[-1]) if numbers else ()
+
     def arguments(self) -> str:
         """The arguments of the window's function."""
-        for each in self.intervals:
-            if isinstance(each, Distance):
-                raise ConfigError("windows of a number of rows are not supported in tables; use count_window() of a stream")
         return ", ".join(map(Writer().text, (self.time, *self.intervals)))
 
 

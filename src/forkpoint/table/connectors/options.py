@@ -95,7 +95,7 @@ class TableOptions:
             if column.key not in types:
                 connector, suggestion = self._options["connector"], did_you_mean(column.key, types)
                 raise self.error("", f"connector {connector!r} has no metadata {column.key!r}; {suggestion}")
-            if column.type.label not in types[column.key]:
+            if column.type.plain.label not in types[column.key]:
                 wanted = " or ".join(types[column.key])
                 raise self.error("", f"metadata {column.key!r} is {wanted}, but column {column.name!r} is {column.type.label}")
 

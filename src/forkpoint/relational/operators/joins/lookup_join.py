@@ -16,6 +16,7 @@ from forkpoint.functions import ValueStateDescriptor
 from forkpoint.functions.async_lookup import ExponentialBackoffDelayRetryStrategy
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.rows import RowsDefinition
+from forkpoint.relational.functions import cast
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.joins.pairs import Rows, equal, table_of, where
 from forkpoint.relational.operators.results import shown_rows
@@ -106,7 +107,9 @@ class TableLookup(LookupJoin):
         lists = [[] if kept is None else self._guard.give(kept) for kept in found]
         rows = self._row.to_arrow([row for each in lists for row in each])
         owners = np.repeat(np.arange(len(lists)), np.fromiter(map(len, lists), np.int64, len(lists)))
-        return _rows(dict(zip((field.name for field in self._schema), rows.flatten(), strict=True)), owners, owners)
+        pairs = zip(self._schema, rows.flatten(), strict=True)
+        columns = {field.name: cast(column, field.type, failing_null=False) for field, column in pairs}  # digits of seconds
+        return _rows(columns, owners, owners)
 
 
 def _rows(columns: dict[str, pa.Array], owners: Longs, groups: Longs) -> Rows:
