@@ -52,14 +52,22 @@ def with_weights(table: pa.RecordBatch, weights: Longs | None) -> pa.RecordBatch
 
 
 def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
-    """The indices of the rows that determine the final row of each key: its last added row, else a removed one, in order."""
+    """The indices of the rows that determine the final row of each key, in order: its last row that is added on balance, else one
+    that is removed. None for keys whose changes cancel out."""
     weights = weights_of(table)
     assert weights is not None
-    codes = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
-    order = np.lexsort((np.arange(len(codes)), weights > 0, codes))
-    ordered = codes[order]
-    last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.zeros(0, bool)
-    return np.sort(order[last])
+    keys = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
+    _, at, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+    chosen, several = np.flatnonzero(sizes[at] == 1), np.flatnonzero(sizes[at] > 1)
+    if len(several):
+        rows = codes_of([column.take(pa.array(several)) for column in without_weights(table).columns])
+        _, rows = np.unique(rows, return_inverse=True)
+        balance = np.bincount(rows, weights[several])[rows]
+        several = several[(balance != 0) & ((balance > 0) == (weights[several] > 0))]
+        order = several[np.lexsort((several, weights[several] > 0, keys[several]))]
+        last = np.append(keys[order][1:] != keys[order][:-1], True) if len(order) else np.zeros(0, bool)
+        chosen = np.sort(np.concatenate([chosen, order[last]]))
+    return chosen
 
 
 def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:

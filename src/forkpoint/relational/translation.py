@@ -29,6 +29,7 @@ from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
 from forkpoint.relational.operators.windows import LAST, TIME, WindowsSpec
+from forkpoint.relational.placement import together
 from forkpoint.relational.plan import (
     LEFT,
     Aggregate,
@@ -362,6 +363,11 @@ def free_name(name: str, taken: set[str]) -> str:
     return found
 
 
-def upserts(changes: tuple[Edge, ...], key: tuple[str, ...]) -> tuple[Edge, ...]:
-    """The changes of a stream as one row for each primary key and epoch."""
-    return (Edge(Transformation(UpsertSpec(key), "upsert", changes, changes[0].upstream.output_type)),)
+def upserts(changes: tuple[Edge, ...], plan: Plan, key: tuple[str, ...]) -> tuple[Edge, ...]:
+    """The changes of a plan's result as one row for each primary key and epoch."""
+    of = changes[0].upstream.output_type
+    if not any(columns <= set(key) for columns in together(plan)):  # a row may be removed by one subtask and added by another
+        at = [[field.name for field in plan.schema].index(name) for name in key]
+        keyed = key_by(key, key, [plan.schema[each].type for each in at], at)
+        changes = tuple(replace(edge, partitioning=keyed) for edge in changes)
+    return (Edge(Transformation(UpsertSpec(key), "upsert", changes, of)),)

@@ -329,7 +329,7 @@ class Session:
         end = self._translated(plan, job_name)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
-            end = upserts(end, table.primary_key)
+            end = upserts(end, as_it_runs(plan), table.primary_key)
             if connector_of(table).as_changes:
                 end = as_changes(end, table.schema)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
