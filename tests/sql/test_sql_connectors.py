@@ -107,7 +107,7 @@ def test_each_key_has_its_current_row_wherever_its_changes_come_from(tmp_path: P
     """The old row of an order is removed where its old customer is, and the new one added where the new customer is. Other orders
     are gone in the epoch that they came in."""
     with sqlite3.connect(tmp_path / "db") as database:
-        for name in ("named", "plain"):
+        for name in ("named", "plain", "same"):
             database.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, k TEXT)")
     env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
     t_env = fp.StreamTableEnvironment.create(env.set_parallelism(3).set_max_epoch_rows(epoch_rows))
@@ -125,16 +125,18 @@ def test_each_key_has_its_current_row_wherever_its_changes_come_from(tmp_path: P
         keyed = schema.primary_key(next(iter(columns))).build()
         t_env.create_temporary_view(name, t_env.from_changelog_stream(stream, keyed))
     options = f"'connector' = 'jdbc', 'url' = 'jdbc:sqlite:{tmp_path / 'db'}', 'table-name'"
-    for name in ("named", "plain"):
+    for name in ("named", "plain", "same"):
         t_env.execute_sql(f"CREATE TABLE {name} (id INT, k STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({options} = '{name}')")
     statements = t_env.create_statement_set()
     statements.add_insert_sql("INSERT INTO named SELECT id, c FROM orders LEFT JOIN customers ON k = c")
     statements.add_insert_sql("INSERT INTO plain SELECT id, k FROM orders")
+    statements.add_insert_sql("INSERT INTO same SELECT id, 'x' FROM orders LEFT JOIN customers ON k = c")
     statements.execute().wait()
     with sqlite3.connect(tmp_path / "db") as database:
         assert database.execute("SELECT * FROM plain").fetchall() == [(n, f"c{n % 5}") for n in range(30)]
         named = [(n, f"c{n % 5}" if n % 5 < 4 else None) for n in range(30)]
         assert database.execute("SELECT * FROM named").fetchall() == named
+        assert database.execute("SELECT * FROM same").fetchall() == [(n, "x") for n in range(30)]
 
 
 def test_secrets_of_the_environment_stand_in_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def with_weights(table: pa.RecordBatch, weights: Longs | None) -> pa.RecordBatch
 
 def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     """The indices of the rows that determine the final row of each key, in order: its last row that is added on balance, else one
-    that is removed. None for keys whose changes cancel out."""
+    that is removed. If its changes cancel out, its last one: a row that stays is written again, as its columns may be others."""
     weights = weights_of(table)
     assert weights is not None
     keys = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
@@ -62,11 +62,10 @@ def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     if len(several):
         rows = codes_of([column.take(pa.array(several)) for column in without_weights(table).columns])
         _, rows = np.unique(rows, return_inverse=True)
-        balance = np.bincount(rows, weights[several])[rows]
-        several = several[(balance != 0) & ((balance > 0) == (weights[several] > 0))]
-        order = several[np.lexsort((several, weights[several] > 0, keys[several]))]
-        last = np.append(keys[order][1:] != keys[order][:-1], True) if len(order) else np.zeros(0, bool)
-        chosen = np.sort(np.concatenate([chosen, order[last]]))
+        balance, given = np.bincount(rows, weights[several])[rows], weights[several]
+        rank = np.select([(balance > 0) & (given > 0), (balance < 0) & (given < 0), balance == 0], [3, 2, 1])
+        several = several[np.lexsort((several, rank, keys[several]))]
+        chosen = np.sort(np.concatenate([chosen, several[np.append(keys[several][1:] != keys[several][:-1], True)]]))
     return chosen
 
 
