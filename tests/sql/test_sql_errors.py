@@ -436,6 +436,13 @@ def test_options_are_checked(options: str, message: str) -> None:
         run(f"CREATE TABLE t (k STRING) WITH ({options}); SELECT k FROM t")
 
 
+def test_a_connector_that_is_not_installed_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forkpoint.table.connectors.registry.entry_points", lambda **_: ())
+    for connector, extra in {"postgres-cdc": "postgres", "kinesis": "kinesis", "rabbitmq": "rabbitmq", "mqtt": "mqtt"}.items():
+        with pytest.raises(SqlError, match=re.escape(f'pip install "forkpoint[{extra}]"')):
+            run(f"CREATE TABLE t (k STRING) WITH ('connector' = '{connector}'); SELECT k FROM t")
+
+
 @pytest.mark.parametrize(
     ("column", "connector", "message"),
     [

@@ -21,7 +21,7 @@ _BASIC = f"{PROVIDER}.basic"
 KEY_ID, SECRET, TOKEN = f"{_BASIC}.accesskeyid", f"{_BASIC}.secretkey", f"{_BASIC}.sessiontoken"
 PROFILE = f"{PROVIDER}.profile.name"
 _TRUST_ALL = "aws.trust.all.certificates"
-_KNOWN = frozenset({REGION, ENDPOINT, PROVIDER, KEY_ID, SECRET, TOKEN, PROFILE, _TRUST_ALL})
+KNOWN = frozenset({REGION, ENDPOINT, PROVIDER, KEY_ID, SECRET, TOKEN, PROFILE, _TRUST_ALL})
 _IGNORED = ("aws.http", "aws.http-client.", "aws.kinesis.", "aws.firehose.")  # of Java's HTTP client
 _PROVIDERS = ("AUTO", "ENV_VAR", "BASIC", "PROFILE")
 
@@ -39,10 +39,10 @@ class AwsClient:
     properties: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        unknown = sorted(n for n in self.properties if n not in _KNOWN and not n.startswith(_IGNORED))
+        unknown = sorted(n for n in self.properties if n not in KNOWN and not n.startswith(_IGNORED))
         if unknown:
             raise ConfigError(
-                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))} and the source's"
+                f"Kinesis: unknown properties {', '.join(unknown)}; known are {', '.join(sorted(KNOWN))} and the source's"
             )
         provider = self.properties.get(PROVIDER, "AUTO").upper()
         if provider not in _PROVIDERS:

@@ -45,6 +45,11 @@ class PartitionKeyGenerator:
         """A random key per record: spreads records evenly, without order."""
         return PartitionKeyGenerator("random")
 
+    def keys(self, batch: SinkBatch[Any], subtask: int) -> pa.StringArray:
+        """The key of each element that a subtask writes."""
+        count = len(batch.values) if batch.table is None else len(batch.table)
+        return pa.array([str(subtask)] * count if self.kind == "fixed" else [uuid.uuid4().hex for _ in range(count)], pa.string())
+
 
 @dataclass(frozen=True)
 class StreamTarget:
@@ -115,16 +120,14 @@ class KinesisSink(PutSink[T_contra]):
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         def records(batch: SinkBatch[T_contra]) -> pa.RecordBatch:
             data = messages_with_values(self._schema, batch, "KinesisSink")
-            keys = pa.array(self._keys(batch, context.subtask), pa.string())
-            return pa.RecordBatch.from_arrays([keys, data], schema=SCHEMA)
+            return pa.RecordBatch.from_arrays([self._keys(batch, context.subtask), data], schema=SCHEMA)
 
         return StagingWriter(context, records, self._target.what, self._max_record_bytes, self._key_length)
 
-    def _keys(self, batch: SinkBatch[T_contra], subtask: int) -> list[str]:
-        if not isinstance(self._key, PartitionKeyGenerator):
-            return list(map(self._key, batch.values))
-        count = len(batch.values) if batch.table is None else len(batch.table)
-        return [str(subtask)] * count if self._key.kind == "fixed" else [uuid.uuid4().hex for _ in range(count)]
+    def _keys(self, batch: SinkBatch[T_contra], subtask: int) -> pa.StringArray:
+        if isinstance(self._key, PartitionKeyGenerator):
+            return self._key.keys(batch, subtask)
+        return pa.array(map(self._key, batch.values), pa.string())
 
 
 class KinesisSinkBuilder(StreamBuilder, PutSinkBuilder):

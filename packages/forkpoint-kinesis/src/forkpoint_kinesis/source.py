@@ -31,7 +31,7 @@ _START, _TIMESTAMP, _FORMAT = (
     "flink.stream.initpos.timestamp",
     "flink.stream.initpos.timestamp.format",
 )
-_POLL, _BATCH, _DISCOVERY = (
+POLL, BATCH, DISCOVERY = (
     "flink.shard.getrecords.intervalmillis",
     "flink.shard.getrecords.maxrecordcount",
     "flink.shard.discovery.intervalmillis",
@@ -133,8 +133,8 @@ class KinesisSourceBuilder(StreamBuilder, SourceBuilder[T]):
         if properties.pop(_PUBLISHER, "POLLING").upper() != "POLLING":
             raise ConfigError(f"KinesisSource: enhanced fan-out is not supported; leave out {_PUBLISHER}")
         start = _start_of(properties)
-        poll_ms, batch = self._take_number(properties, _POLL, 300), self._take_number(properties, _BATCH, RECORDS)
-        discovery_ms = self._take_number(properties, _DISCOVERY, 10_000)
+        poll_ms, batch = self._take_number(properties, POLL, 300), self._take_number(properties, BATCH, RECORDS)
+        discovery_ms = self._take_number(properties, DISCOVERY, 10_000)
         properties = {name: value for name, value in properties.items() if not name.startswith("flink.")}
         client = AwsClient(in_region_of(self._stream, properties))
         watch = Watch(
@@ -177,18 +177,18 @@ def _start_of(properties: dict[str, str]) -> InitialPosition | None:
         return InitialPosition(kind)  # type: ignore[arg-type]
     if form is not None:
         raise ConfigError(f"KinesisSource: {_FORMAT} is for Java; give {_TIMESTAMP} in seconds since 1970 or as ISO 8601")
-    return InitialPosition("AT_TIMESTAMP", _timestamp_ms(text))
+    try:
+        return InitialPosition("AT_TIMESTAMP", timestamp_ms(text or ""))
+    except ValueError:
+        raise ConfigError(f"KinesisSource: {_TIMESTAMP} is {text!r}; give {TIMESTAMPS}") from None
 
 
-def _timestamp_ms(text: str | None) -> int:
-    """Parses a time in Flink's property: seconds since 1970 with a fraction, or ISO 8601 with an offset."""
+TIMESTAMPS = f"seconds since 1970, or {time.strftime('%Y')}-01-31T12:00:00+00:00"
+
+
+def timestamp_ms(text: str) -> int:
+    """Parses a time in Flink's options: seconds since 1970 with a fraction, or ISO 8601 with an offset. Raises ValueError."""
     try:
-        return int(float(text or "") * 1000)
+        return int(float(text) * 1000)
     except ValueError:
-        pass
-    try:
-        return epoch_ms(datetime.fromisoformat(text or ""))
-    except ValueError:
-        raise ConfigError(
-            f"KinesisSource: {_TIMESTAMP} is {text!r}; give seconds since 1970, or {time.strftime('%Y')}-01-31T12:00:00+00:00"
-        ) from None
+        return epoch_ms(datetime.fromisoformat(text))

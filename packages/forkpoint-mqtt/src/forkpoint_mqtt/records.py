@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+import pyarrow as pa
+
+from forkpoint.connectors.queues.schemas import deserialize_whole
+from forkpoint.contract.format import Deserialized
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import T_co
 
@@ -32,6 +36,11 @@ class MqttDeserializationSchema(ABC, Generic[T_co]):
     @abstractmethod
     def deserialize(self, message: MqttMessage) -> T_co:
         """The element in a message. Any exception marks the message as bad; its text is the reason."""
+
+    def deserialize_batch(self, messages: pa.RecordBatch) -> Deserialized[T_co]:
+        """The elements of messages with the columns ``value``, ``key`` (the topic) and ``attributes`` (JSON). By default calls
+        `deserialize` per message."""
+        return deserialize_whole(messages, to_message, self.deserialize)
 
 
 def to_message(value: bytes, key: str, attributes: dict[str, Any]) -> MqttMessage:

@@ -11,7 +11,6 @@ from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_er
 from forkpoint.connectors.queues.enumerator import QueueEnumerator
 from forkpoint.connectors.queues.ledger import Ledger
 from forkpoint.connectors.queues.reader import QueueReader
-from forkpoint.connectors.queues.schemas import deserialize_whole
 from forkpoint.contract.format import DeserializationSchema, Deserialized
 from forkpoint.contract.source import JSON, Source, SourceContext, SourceReader, SplitEnumerator
 from forkpoint.errors import ConfigError
@@ -20,7 +19,7 @@ from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 from forkpoint_mqtt.config import MAX_SESSION_SECONDS, MqttSettings
 from forkpoint_mqtt.consumer import SessionConnection
-from forkpoint_mqtt.records import MqttDeserializationSchema, to_message
+from forkpoint_mqtt.records import MqttDeserializationSchema
 
 SPLIT = "mqtt"
 
@@ -136,5 +135,5 @@ class MqttSource(Source[T], Generic[T]):
 
     def _deserialize(self, messages: pa.RecordBatch) -> Deserialized[T]:
         if isinstance(self._schema, MqttDeserializationSchema):
-            return deserialize_whole(messages, to_message, self._schema.deserialize)
+            return self._schema.deserialize_batch(messages)
         return self._schema.deserialize_batch(messages.column("value"))

@@ -67,10 +67,13 @@ def timestamp_format(options: TableOptions, name: str = "json") -> TimestampForm
 
 
 def _registry(options: TableOptions) -> SchemaRegistry:
+    options.ignore("avro-confluent.subject")  # of what is written
     return SchemaRegistry(options.required("avro-confluent.url"), options.prefixed("avro-confluent.properties."))
 
 
 def _subject(options: TableOptions, option: str) -> str:
+    if options.table.options["connector"] not in ("kafka", "upsert-kafka"):
+        return options.required("avro-confluent.subject")
     part = "key" if option == "key.format" else "value"
     given = options.get("avro-confluent.subject")
     return given or f"{options.required('topic')}-{part}"
@@ -92,3 +95,8 @@ def _name(options: TableOptions, option: str) -> str:
 def has_changes(options: TableOptions) -> bool:
     """Whether a table's messages are changes, which also remove rows."""
     return (options.get("format") or options.get("value.format")) in changelogs.FORMATS
+
+
+def changes_by_format(options: TableOptions) -> str:
+    """The changes that a table of messages has and takes (``Connector.makes``)."""
+    return "all" if has_changes(options) else "added"

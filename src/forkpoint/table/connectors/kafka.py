@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +26,7 @@ from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable, MetadataColumn
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.formats import deserialization, has_changes, serialization
+from forkpoint.table.connectors.metadata import Metadata, columns_in, in_order
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import Row, TypeInformation
 from forkpoint.types.kinds.records import RecordType
@@ -94,12 +94,9 @@ def _upserts(options: TableOptions) -> UpsertRows:
 
 
 def _with_metadata(options: TableOptions, rows: KafkaRecordDeserializationSchema[Any]) -> KafkaRecordDeserializationSchema[Any]:
-    table, of = options.table, rows.get_produced_type()
-    if not table.metadata:
+    if not options.table.metadata:
         return rows
-    options.check_metadata(_METADATA)
-    assert isinstance(of, RecordType)
-    return WithMetadata(rows, of, row_type(table.read_schema, updating=WEIGHT in of.names), table.metadata)
+    return WithMetadata(rows, Metadata.of(options, rows.get_produced_type(), _METADATA))
 
 
 def _value_of(options: TableOptions) -> Schema:
@@ -194,33 +191,20 @@ def _sink(options: TableOptions, serializer: KafkaRecordSerializationSchema[Any]
 
 @dataclass(frozen=True)
 class WithMetadata(KafkaRecordDeserializationSchema[Row]):
-    """Rows, of the type ``inner``, with columns about their records."""
+    """Rows with columns about their records."""
 
     rows: KafkaRecordDeserializationSchema[Any]
-    inner: RecordType
-    row: RecordType
-    metadata: tuple[MetadataColumn, ...]
+    metadata: Metadata
 
     def get_produced_type(self) -> RecordType:
-        return self.row
+        return self.metadata.row
 
     def deserialize(self, record: KafkaRecord) -> Row:
         raise AssertionError("records are deserialized as columns")
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[Row]:
         found = self.rows.deserialize_batch(records)
-        places = found.places(len(records))
-        columns = dict(zip(self.inner.names, _columns(found, self.inner), strict=True))
-        columns |= {column.name: _about(column, records, places) for column in self.metadata}
-        return replace(found, elements=_batch([columns[name] for name in self.row.names], self.row))
-
-
-def _columns(found: Deserialized[Any], type: TypeInformation[Any]) -> Sequence[pa.Array]:
-    return found.elements.columns if isinstance(found.elements, pa.RecordBatch) else type.to_columns(found.elements)
-
-
-def _batch(columns: Sequence[pa.Array], type: TypeInformation[Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(columns), schema=type.arrow_schema)
+        return self.metadata.added_to(found, len(records), lambda column, places: _about(column, records, places))
 
 
 @dataclass(frozen=True)
@@ -244,7 +228,7 @@ class _KeysAndValues(KafkaRecordDeserializationSchema[Row]):
         return of_keys, of_values
 
     def _found(self, columns: Mapping[str, pa.Array], places: Longs, bad: Mapping[int, str]) -> Deserialized[Row]:
-        elements = _batch([columns[name] for name in self.row.names], self.row)
+        elements = in_order(columns, self.row)
         return Deserialized(elements, places.tolist(), tuple(BadMessage(at, bad[at]) for at in sorted(bad)))
 
 
@@ -261,8 +245,8 @@ class KeyedRows(_KeysAndValues):
         bad = {each.index: each.problem for each in values.bad} | {int(read[each.index]): each.problem for each in keys.bad}
         with_key, with_value = read[keys.places(len(read))], values.places(len(records))
         places = with_value[~np.isin(with_value, list(bad))]
-        columns = _at(places, with_key, _columns(keys, of_keys), of_keys)
-        columns |= _at(places, with_value, _columns(values, of_values), of_values)
+        columns = _at(places, with_key, columns_in(keys, of_keys), of_keys)
+        columns |= _at(places, with_value, columns_in(values, of_values), of_values)
         return self._found(columns, places, bad)
 
 
@@ -282,8 +266,8 @@ class UpsertRows(_KeysAndValues):
         complete[read] = np.isin(read, with_key)
         complete &= deleted | np.isin(np.arange(len(records)), with_value)
         places = np.flatnonzero(complete)
-        columns = _at(places, with_key, _columns(found_keys, of_keys), of_keys)
-        for name, column in _at(places, with_value, _columns(found, of_values), of_values).items():
+        columns = _at(places, with_key, columns_in(found_keys, of_keys), of_keys)
+        for name, column in _at(places, with_value, columns_in(found, of_values), of_values).items():
             known = columns.get(name)
             columns[name] = column if known is None else pc.coalesce(column, known.cast(column.type))
         columns[WEIGHT] = pa.array(np.where(deleted[places], -1, 1))
@@ -300,7 +284,7 @@ def _at(places: Longs, of: Longs, columns: Sequence[pa.Array], type: RecordType)
 _NO_KEY = "the record has neither a value nor a key; a topic of upserts has keys"
 
 
-def _about(column: MetadataColumn, records: KafkaRecords, places: npt.NDArray[np.int64]) -> pa.Array:
+def _about(column: MetadataColumn, records: KafkaRecords, places: Longs) -> pa.Array:
     of = column.type.arrow_type
     match column.key:
         case "offset":

@@ -14,13 +14,13 @@ from forkpoint.relational.lookups import LookupTable
 from forkpoint.sql.errors import did_you_mean
 from forkpoint.sql.statements import CreateTable
 from forkpoint.table.connectors.files import file_sink, file_source
-from forkpoint.table.connectors.formats import has_changes
+from forkpoint.table.connectors.formats import changes_by_format
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.printing import ChangelogPrintSink
 
 _PACKAGES = "forkpoint.tables"
 """The entry points of packages: names of connectors, with a Connector each."""
-_EXTRAS = {"postgres-cdc": "postgres", "delta": "delta", "iceberg": "iceberg"}
+_EXTRAS = {"postgres-cdc": "postgres", **{name: name for name in ("delta", "iceberg", "kinesis", "rabbitmq", "mqtt")}}
 Changes = str | Callable[[TableOptions], str]
 
 
@@ -96,16 +96,12 @@ def _state_source(options: TableOptions) -> Source[Any]:
     return state_source(options)
 
 
-def _by_format(options: TableOptions) -> str:
-    return "all" if has_changes(options) else "added"
-
-
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink, _by_format, _by_format, has_metadata=True),
+    "kafka": Connector(_kafka_source, _kafka_sink, changes_by_format, changes_by_format, has_metadata=True),
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
-    "filesystem": Connector(file_source, file_sink, makes=_by_format, has_partitions=True),
+    "filesystem": Connector(file_source, file_sink, makes=changes_by_format, has_partitions=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
     "state": Connector(_state_source),
