@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import cloudpickle
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ import forkpoint as fp
 from example_counts import examples
 from forkpoint.connectors.formats.changes import DebeziumJsonDeserializationSchema, change_type
 from forkpoint.connectors.formats.reading import FormatReader, Unread
+from forkpoint.contract.format import Deserialized
 from forkpoint.contract.source import ReaderContext
 from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.types import type_of
@@ -419,6 +421,13 @@ def test_a_value_that_cannot_be_read_is_a_dead_letter() -> None:
     assert (letter.source, letter.place, letter.data) == ("orders", {"at": "1"}, bad)
     assert letter.problem == "after: prices: expected a Decimal as base64 with a scale, got '12.5' and the scale '1'"
     assert [change.after for change in change_type(Order).from_columns(found.elements.columns)] == [ORDER, ORDER]
+
+
+def test_elements_have_the_time_of_their_message() -> None:
+    """Also when there are as many elements as messages: two of one, none of the other."""
+    reader = Reader("fail", "", logging.getLogger(__name__))
+    (found,) = reader._found(Deserialized([1, 2], [0, 0]), 2, lambda at: Unread("m", {}, b""), np.array([10, 20]))
+    assert list(found.timestamps) == [10, 10]
 
 
 @pytest.mark.parametrize(

@@ -425,6 +425,7 @@ def test_the_line_of_a_long_file_is_named() -> None:
         ("'connector' = 'datagen', 'fields.k.null-rate' = 'x'", "option 'fields.k.null-rate' is no number"),
         ("'connector' = 'kafka', 'sink.delivery-guarantee' = 'x'", "needs the option 'properties.bootstrap.servers'"),
         ("'connector' = 'print'", "connector 'print' writes tables; it cannot read"),
+        ("'connector' = 'jdbc', 'url' = 'x://y', 'table-name' = 't'", "line 1, column 14: table 't': "),
         (
             "'connector' = 'jdbc', 'url' = 'jdbc:sqlite:/x', 'table-name' = 't', 'scan.partition.num' = '2'",
             "a scan in parts needs all of scan.partition.column, scan.partition.num",

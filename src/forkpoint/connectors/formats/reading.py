@@ -97,8 +97,8 @@ class FormatReader(SourceReader[T]):
                 yield found.elements
             return
         places = found.places(size)
-        whole = len(places) == size and not letters
-        of_elements = timestamps if timestamps is None or whole else timestamps[places]
+        one_each = found.indices is None and not found.bad
+        of_elements = timestamps if timestamps is None or one_each else timestamps[places]
         if not letters:
             if len(found.elements):
                 yield SourceBatch(found.elements, of_elements)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from forkpoint.connectors.sinks import DiscardSink
 from forkpoint.contract.sink import Sink
 from forkpoint.contract.source import Source
+from forkpoint.errors import ConfigError
 from forkpoint.relational.lookups import LookupTable
-from forkpoint.sql.errors import did_you_mean
+from forkpoint.sql.errors import SqlError, did_you_mean
 from forkpoint.sql.statements import CreateTable
 from forkpoint.table.connectors.files import file_sink, file_source
 from forkpoint.table.connectors.formats import changes_by_format
@@ -148,7 +150,8 @@ def source_of(table: CreateTable) -> Source[Any]:
     if not connector.has_metadata:
         options.check_metadata({})
     _check(connector, options)
-    source = connector.source(options)
+    with _at(table):
+        source = connector.source(options)
     options.finish()
     return source
 
@@ -176,9 +179,21 @@ def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
     written = [column.name for column in table.metadata if not column.virtual]
     if written:
         raise options.error("", f"metadata column {written[0]!r} cannot be written; declare it VIRTUAL")
-    sink = connector.sink(options)
+    with _at(table):
+        sink = connector.sink(options)
     options.finish()
     return sink
+
+
+@contextmanager
+def _at(table: CreateTable) -> Iterator[None]:
+    """Says where the table is whose options a connector's own checks refuse."""
+    try:
+        yield
+    except SqlError:
+        raise
+    except ConfigError as error:
+        raise TableOptions(table).error("", f"table {table.name!r}: {error}") from error
 
 
 def _check(connector: Connector, options: TableOptions) -> None:
