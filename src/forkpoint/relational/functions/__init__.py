@@ -10,6 +10,7 @@ from forkpoint.relational.functions.collections import COLLECTIONS
 from forkpoint.relational.functions.encodings import ENCODINGS
 from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.json_paths import JSON
+from forkpoint.relational.functions.json_texts import JSON_TEXTS
 from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
 from forkpoint.relational.functions.patterns import PATTERNS
@@ -26,6 +27,7 @@ FUNCTIONS: dict[str, Function] = {
     **TIMES,
     **OF_INTERVALS,
     **JSON,
+    **JSON_TEXTS,
     **NESTED,
     **COLLECTIONS,
 }

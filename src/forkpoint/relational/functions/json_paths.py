@@ -97,6 +97,15 @@ def _exists(text: str, path: str) -> bool:
     return _found(text, path) is not _NOTHING
 
 
+def checked(text: str) -> str:
+    """The text. Raises ValueError if it is not JSON."""
+    try:
+        _parsed(text)
+    except _Invalid:
+        raise ValueError(f"{text!r} is not JSON") from None
+    return text
+
+
 def _unquoted(text: str) -> str:
     """The text of a JSON string; other texts as they are."""
     if len(text) < 2 or text[0] != '"' or text[-1] != '"':

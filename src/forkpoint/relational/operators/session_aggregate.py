@@ -16,7 +16,7 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, state_type
+from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, follows_order, state_type
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
 from forkpoint.relational.operators.results import Groups
 from forkpoint.relational.operators.window_aggregate import due_timers, results_of_windows, state_keys
@@ -105,6 +105,7 @@ class SessionAggregate(KeyedOperator):
     def _add(self, batch: Batch, epoch: Epoch) -> tuple[list[Groups], list[bytes], int]:
         """Add rows to sessions. Returns those that end in this epoch, the store keys of those that have changed, and the number
         of late rows."""
+        batch = batch.in_order() if follows_order(self._definition) else batch
         table, of = columns_of(batch, self._in), self._backend.key_type
         count = len(self._definition.key_names) - 2
         grouped = GroupedRows.of(key_columns(table, count, of), self._key, self._backend.max_parallelism)
@@ -197,7 +198,7 @@ class SessionAggregate(KeyedOperator):
         return self._log
 
 
-_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge"}
+_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
 
 
 def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:

@@ -210,7 +210,7 @@ class Expression:
         return Expression(Sql(("(", self._node, " LIKE ", node_of(pattern), *more, ")")))
 
     def similar(self, pattern: Any) -> Expression:
-        """Refused, with its position: use ``regexp``."""
+        """Whether a text matches a pattern with ``%``, ``_`` and signs of regular expressions."""
         return Expression(infix(self._node, "SIMILAR TO", node_of(pattern)))
 
     # -- aggregates and windows
