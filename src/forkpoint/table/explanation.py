@@ -33,6 +33,7 @@ from forkpoint.relational.plan import (
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.endless_state import REMEDY
 
 
 class ExplainDetail(Enum):
@@ -57,8 +58,7 @@ def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:
 def advice(plan: Plan, ttl_ms: int | None = None) -> str:
     """What to think about: the nodes whose state nothing bounds."""
     found = [text for node in nodes_of(plan) if (text := _described(node, ttl_ms)).endswith("without limit")]
-    remedy = "bound it by windows or event time, or SET 'table.exec.state.ttl'"
-    lines = [f"advice[{number}]: [WARNING] {text}; {remedy}" for number, text in enumerate(found, 1)]
+    lines = [f"advice[{number}]: [WARNING] {text}; {REMEDY}" for number, text in enumerate(found, 1)]
     return "\n".join(lines) or "No available advice..."
 
 

@@ -33,6 +33,7 @@ from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, Vi
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
+from forkpoint.table.endless_state import warn_of_endless_state
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
@@ -326,6 +327,7 @@ class Session:
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
         end = self._translated(plan, job_name)
+        warn_of_endless_state(f"INSERT INTO {name}", end, self.settings)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, table.primary_key)

@@ -1,7 +1,7 @@
 """Aggregates that need all values of a group: ARRAY_AGG, COLLECT, JSON_ARRAYAGG, JSON_OBJECTAGG and PERCENTILE.
 
-They keep (``kept``) the elements of their results: ARRAY_AGG keeps a ROW of each value, which may be NULL; JSON_ARRAYAGG values as
-JSON; JSON_OBJECTAGG ROWs of keys and values as JSON; PERCENTILE ROWs of numbers and how often they count. A NULL is left out.
+Their accumulators are ARRAYs (``kept``): of ARRAY_AGG of a ROW for each value, which may be NULL; of JSON_ARRAYAGG of values as
+JSON; of JSON_OBJECTAGG of keys and values as JSON; of PERCENTILE of numbers and how often they count. A NULL is left out.
 """
 
 from __future__ import annotations
