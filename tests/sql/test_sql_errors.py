@@ -314,11 +314,6 @@ MISTAKES = [
     ("SELECT RAND(k) FROM orders", "       ^", "RAND takes integers: a seed, and a bound"),
     ("SELECT CURRENT_TIMESTAMP(3) FROM orders", "       ^", "CURRENT_TIMESTAMP takes no arguments"),
     (
-        "SELECT * FROM TABLE(SESSION(TABLE calls, DESCRIPTOR(now), INTERVAL '1' DAY))",
-        " " * 52 + "^",
-        "column 'now' is PROCTIME(), but SESSION windows take event time",
-    ),
-    (
         "CREATE TABLE t (k INT, now AS PROCTIME(), WATERMARK FOR now AS now) WITH ('connector' = 'print')",
         " " * 56 + "^",
         "column 'now' is PROCTIME(), not a time of the rows; it has no watermark",

@@ -147,8 +147,6 @@ def window_of(
 ) -> Window:
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
     processing = is_processing_time(data, time.name)
-    if processing and windows.kind == "SESSION":
-        raise error(f"column {plain_name(time.name)!r} is PROCTIME(), but SESSION windows take event time")
     if processing:
         windows = msgspec.structs.replace(windows, processing=True)
     elif time.name not in rowtimes(data):
