@@ -228,7 +228,7 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("values of different types", lambda t, env: env.from_elements([(1,), ("x",)])),
     ("has 1 values, but there are 2 columns", lambda t, env: env.from_elements([(1,)], ["a", "b"])),
     ("there is no table 'nothing'", lambda t, env: env.from_path("nothing")),
-    ("overwrite=True is not supported", lambda t, env: t.execute_insert("x", overwrite=True)),
+    ("there is no table 'x'", lambda t, env: t.execute_insert("x", overwrite=True)),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set_local_timezone("Asia/Shanghai")),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set("table.local-time-zone", "Asia/Shanghai")),
     ("is not a duration", lambda t, env: env.get_config().set("table.exec.state.ttl", "an hour")),

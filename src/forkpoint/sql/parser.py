@@ -128,14 +128,16 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
 
 def _insert(source: Text, tokens: Tokens) -> Insert:
     tokens.expect("INSERT")
-    if tokens.peek("OVERWRITE"):
-        raise source.error(tokens.offset, "INSERT OVERWRITE is not supported yet; use INSERT INTO")
-    tokens.expect("INTO")
+    overwrites = tokens.take("OVERWRITE")
+    if not overwrites:
+        tokens.expect("INTO")
     at = tokens.offset
     table = tokens.path(TABLE_NAME)
+    if tokens.peek("PARTITION"):
+        raise source.error(tokens.offset, "PARTITION is not supported yet; select the values of the partition's columns")
     options = options_after(source, tokens.end)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-    return Insert(table, columns, parse_query(source, tokens), at, options)
+    return Insert(table, columns, parse_query(source, tokens), at, options, overwrites)
 
 
 def _explain(source: Text, tokens: Tokens) -> Explain:

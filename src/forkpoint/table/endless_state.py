@@ -29,11 +29,20 @@ def warn_of_endless_state(what: str, result: Sequence[Edge], settings: Mapping[s
         )
 
 
+def is_endless(result: Sequence[Edge]) -> bool:
+    """Whether some input of a query does not end."""
+    return any(_is_endless(each) for each in topological_order([edge.upstream for edge in result]))
+
+
+def _is_endless(of: Transformation) -> bool:
+    return isinstance(of.spec, SourceSpec | DataFrameSpec) and not of.spec.bounded
+
+
 def _growing(result: Sequence[Edge]) -> Iterator[str]:
     """The uids of operators that keep something of each key of an input that does not end."""
     endless: set[Transformation] = set()
     for each in topological_order([edge.upstream for edge in result]):
-        if isinstance(each.spec, SourceSpec | DataFrameSpec) and not each.spec.bounded:
+        if _is_endless(each):
             endless.add(each)
         ordinals = {edge.ordinal for edge in each.inputs if edge.upstream in endless}
         if ordinals:

@@ -33,7 +33,7 @@ from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, Vi
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
-from forkpoint.table.endless_state import warn_of_endless_state
+from forkpoint.table.endless_state import is_endless, warn_of_endless_state
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
@@ -318,7 +318,7 @@ class Session:
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement, given)
         job_name = free_name(name, self._names)
-        sink = sink_of(table, job_name.removeprefix(name))
+        sink = sink_of(table, job_name.removeprefix(name), overwrites=statement.overwrites)
         updating, taken = is_updating(plan), takes(table)
         if updating and taken == "added":
             raise source.error(
@@ -327,6 +327,8 @@ class Session:
                 "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
             )
         end = self._translated(plan, job_name)
+        if statement.overwrites and is_endless(end):
+            raise source.error(statement.at, "INSERT OVERWRITE is for queries whose input ends; bound it, or use INSERT INTO")
         warn_of_endless_state(f"INSERT INTO {name}", end, self.settings)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)

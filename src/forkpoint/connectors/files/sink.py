@@ -160,7 +160,7 @@ class FileSink(Sink):
         return replace(self, path=path if isinstance(self.path, str) else Path(path))
 
     @property
-    def place(self) -> str:
+    def place(self) -> str | None:
         return f"{self.path}/{self.prefix}-*"
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 
+from forkpoint.connectors.files.replacing import ReplacingFileSink
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.contract.format import DeserializationSchema
@@ -22,7 +23,7 @@ from forkpoint.contract.source import (
     SplitEnumerator,
     SplitRange,
 )
-from forkpoint.errors import RecordParseError
+from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.relational.changes import row_type
 from forkpoint.storage.places import plain_place
 from forkpoint.table.connectors import changelogs
@@ -59,6 +60,14 @@ def file_source(options: TableOptions) -> Source[Any]:
 
 
 def file_sink(options: TableOptions) -> Sink[Any]:
+    sink = _added_files(options)
+    try:
+        return ReplacingFileSink.of(sink) if options.overwrites else sink
+    except ConfigError as error:
+        raise options.error("path", f"INSERT OVERWRITE: {error}") from error
+
+
+def _added_files(options: TableOptions) -> FileSink:
     options.unneeded(_UNNEEDED)
     path, type = plain_place(options.required("path")), row_type(options.table.schema)
     bucket, prefix = options.table.partitions or None, f"part{options.nth}"

@@ -1,0 +1,192 @@
+"""Files that replace others: INSERT OVERWRITE, whatever dies, and wherever."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from connector_reading import Elements, json_round_trip
+
+import forkpoint as fp
+from forkpoint.connectors.files import replacing
+from forkpoint.connectors.files.replacing import ReplacingFileSink
+from forkpoint.connectors.files.sink import FileSink
+from forkpoint.contract.sink import SinkContext
+from forkpoint.sql.errors import SqlError, Text
+from forkpoint.sql.parser import parse
+from forkpoint.sql.statements import CreateTable, Insert
+from forkpoint.table.session import Session
+from forkpoint.testing import ABORT, PAUSE, Eof, TestSource, run_local
+from forkpoint.types import type_of
+
+
+class Order(NamedTuple):
+    k: str
+    v: int
+
+
+class Died(BaseException):
+    pass
+
+
+def replacing_files(path: Path, bucket: str | None = None) -> ReplacingFileSink:
+    return ReplacingFileSink.of(FileSink.json(path, Order, bucket=bucket)).for_job("job")
+
+
+def published(sink: ReplacingFileSink, rows: list[Order], epoch: int) -> list[Any]:
+    """The committables of an epoch, which is committed."""
+    writer = sink.create_writer(SinkContext("out", "job", epoch, 0, f"{epoch:08x}", 1))
+    writer.write(Elements(rows, type=type_of(Order)))
+    found = json_round_trip(writer.prepare_commit())
+    sink.check(found)
+    sink.commit(found, epoch)
+    return found
+
+
+def visible(directory: Path) -> dict[str, list[str]]:
+    """The lines of the files that readers see, by their directories."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(directory.rglob("*")):
+        parts = file.relative_to(directory).parts
+        if file.is_file() and not any(part.startswith((".", "_")) for part in parts):
+            found.setdefault("/".join(parts[:-1]), []).extend(file.read_text().splitlines())
+    return {place: sorted(lines) for place, lines in found.items()}
+
+
+def line(order: Order) -> str:
+    return json.dumps(order._asdict(), separators=(",", ":"))
+
+
+@contextmanager
+def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process dies before its file operation number ``at``."""
+    count = 0
+
+    def counted(operation: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > at:
+                raise Died
+            return operation(*arguments, **options)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", counted(os.replace))
+        patch.setattr(Path, "unlink", counted(Path.unlink))
+        patch.setattr(replacing, "sync_directory", counted(replacing.sync_directory))
+        patch.setattr(os, "fsync", counted(os.fsync))
+        yield
+
+
+@pytest.mark.parametrize("bucket", [None, "k"])
+def test_a_swap_that_dies_anywhere_is_completed_by_the_next_driver(
+    bucket: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = Order("a", 1), Order("b", 2)
+    for died_at in range(40):
+        root = tmp_path / str(died_at)
+        for place in ("k=a", "k=z"):
+            (root / place).mkdir(parents=True)
+            (root / place / "old.jsonl").write_text("old\n")
+        published(replacing_files(root, bucket), [a], 3)
+        last = published(replacing_files(root, bucket), [b, a], 4)
+        assert visible(root) == {"k=a": ["old"], "k=z": ["old"]}
+        ended = False
+        with dying(died_at, monkeypatch):
+            try:
+                replacing_files(root, bucket).finish(4)
+                ended = True
+            except Died:
+                pass
+        for _ in range(2):
+            again = replacing_files(root, bucket)  # the next start, and one more
+            again.commit(last, 4)
+            again.finish(4)
+            again.cleanup("out", "job", 9)
+            if bucket is None:
+                assert visible(root) == {"": [line(a), line(a), line(b)]}, died_at
+            else:
+                assert visible(root) == {"k=a": [line(a), line(a)], "k=b": [line(b)], "k=z": ["old"]}, died_at
+        if ended:
+            return
+    raise AssertionError("it has more steps than that")
+
+
+def test_drivers_that_wake_up_late_change_nothing(tmp_path: Path) -> None:
+    """One had to finish a run, or begin it, that another run from the beginning has replaced."""
+    first = replacing_files(tmp_path)
+    last = published(first, [Order("a", 1)], 2)
+    first.finish(2)
+    second = replacing_files(tmp_path)
+    second.begin(3)
+    published(second, [Order("b", 1)], 4)
+    first.begin(1)
+    first.commit(last, 2)
+    first.finish(2)
+    assert visible(tmp_path) == {"": [line(Order("a", 1))]}
+    second.finish(4)
+    first.finish(2)
+    second.finish(4)
+    assert visible(tmp_path) == {"": [line(Order("b", 1))]}
+    third = replacing_files(tmp_path)
+    published(third, [Order("c", 1)], 6)  # and is given up
+    third.begin(7)
+    third.finish(8)
+    assert visible(tmp_path) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_query_replaces_the_table_that_it_reads(seed: int, tmp_path: Path) -> None:
+    rng, out = random.Random(seed), tmp_path / "out"
+    out.mkdir()
+    (out / "given.jsonl").write_text('{"k": "old", "v": 0}\n')
+    before: list[dict[str, list[str]]] = []
+
+    def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> None:
+        before.append(visible(out))
+        session = Session(env)
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", Order).uid("orders")
+        session.add_stream("orders", stream)
+        table = f"CREATE TABLE t (k STRING, v BIGINT) WITH ('connector'='filesystem', 'path'='{out}', 'format'='json')"
+        create, insert = (
+            next(iter(parse(Text(each))))
+            for each in (table, "INSERT OVERWRITE t SELECT k, v + 1 FROM t UNION ALL SELECT * FROM orders")
+        )
+        assert isinstance(create, CreateTable)
+        assert isinstance(insert, Insert)
+        session.create_table(create)
+        session.insert(insert)
+
+    rows = [Order("new", at) for at in range(9)]
+    script = [part for row in rows for part in (*rng.choice([[], [PAUSE], [ABORT], [PAUSE, Eof(savepoint=True)]]), row)]
+    for _ in range(script.count(Eof(savepoint=True)) + 1):
+        run_local(job, script, state_root=str(tmp_path / "state"), epochs=2)
+    assert visible(out) == {"": sorted(map(line, [*rows, Order("old", 1)]))}
+    assert all(each == {"": ['{"k": "old", "v": 0}']} for each in before)
+
+
+def test_what_cannot_be_replaced_is_refused() -> None:
+    tables = fp.StreamTableEnvironment.create()
+    for name, options in {
+        "endless": "'connector' = 'datagen'",
+        "files": "'connector' = 'filesystem', 'path' = 'x', 'format' = 'json'",
+        "far": "'connector' = 'filesystem', 'path' = 's3://x/y', 'format' = 'json'",
+        "printed": "'connector' = 'print'",
+    }.items():
+        tables.execute_sql(f"CREATE TABLE {name} (k STRING) WITH ({options})")
+    for statement, problem in {
+        "INSERT OVERWRITE files SELECT * FROM endless": "INSERT OVERWRITE is for queries whose input ends",
+        "INSERT OVERWRITE printed SELECT * FROM files": "connector 'print' cannot replace the rows of a table; use INSERT INTO",
+        "INSERT OVERWRITE far SELECT * FROM files": "INSERT OVERWRITE: files of an object store or HDFS cannot be replaced yet",
+        "INSERT OVERWRITE files PARTITION (k = 'a') SELECT 1": "PARTITION is not supported yet; select the values",
+    }.items():
+        with pytest.raises(SqlError, match=problem):
+            tables.execute_sql(statement)
