@@ -421,7 +421,7 @@ def test_the_line_of_a_long_file_is_named() -> None:
         ("'connector' = 'filesystem', 'format' = 'json'", "needs the option 'path'"),
         (
             "'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'xml'",
-            "option 'format' is 'xml'; use 'json' or 'csv' or 'parquet'",
+            "option 'format' is 'xml'; use 'json' or 'csv' or 'parquet' or 'orc'",
         ),
         (
             "'connector' = 'filesystem', 'path' = '/tmp', 'format' = 'json', 'pth' = 'x'",
@@ -444,6 +444,11 @@ def test_the_line_of_a_long_file_is_named() -> None:
 def test_options_are_checked(options: str, message: str) -> None:
     with pytest.raises(SqlError, match=re.escape(message)):
         run(f"CREATE TABLE t (k STRING) WITH ({options}); SELECT k FROM t")
+
+
+def test_orc_has_no_times_of_day() -> None:
+    with pytest.raises(SqlError, match=re.escape("table 't': ORC has no type for 'at' (time64[us]); write it as text")):
+        run("CREATE TABLE t (at TIME) WITH ('connector' = 'filesystem', 'path' = '/tmp', 'format' = 'orc'); SELECT * FROM t")
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,13 @@ def test_nested_columns_of_files(tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "1.json").write_text("".join(f"{json.dumps(line)}\n" for line in LINES))
     columns = "k STRING, a ARRAY<INT>, m MAP<STRING, DECIMAL(5, 2)>, r ROW<x BIGINT, `y z` ARRAY<STRING>, d ROW(`on` DATE)>"
-    for name, form in (("given", "json"), ("parquets", "parquet"), ("again", "json")):
+    for name, form in (("given", "json"), ("parquets", "parquet"), ("orcs", "orc"), ("again", "json")):
         table(name, form, columns)
     table("parts", "json", "e BIGINT, u DECIMAL(6, 2), d DATE, n ROW<q BIGINT, w STRING>")
     tables.execute_sql("INSERT INTO parquets SELECT * FROM given").wait()
+    tables.execute_sql("INSERT INTO orcs SELECT * FROM parquets").wait()
     tables.execute_sql(
-        "INSERT INTO again SELECT p.* FROM parquets AS p JOIN given AS g ON COALESCE(p.k, '') = COALESCE(g.k, '')"
+        "INSERT INTO again SELECT p.* FROM orcs AS p JOIN given AS g ON COALESCE(p.k, '') = COALESCE(g.k, '')"
     ).wait()
     assert written("again") == sorted(LINES, key=repr)
     tables.execute_sql("INSERT INTO parts SELECT a[1], m['u'], r.d.`on`, ROW(1, k) FROM parquets WHERE r.`y z`[1] = 's'").wait()

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from forkpoint.connectors.files.orc import as_times, check_orc
 from forkpoint.connectors.files.places import FileName, Location, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
@@ -217,6 +218,28 @@ class _ParquetFile(_FileWriter):
         super().discard()
 
 
+class _OrcFile(_FileWriter):
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        from pyarrow import orc
+
+        assert schema is not None
+        try:
+            check_orc(f"FileSink.orc: {self._staged.final.rpartition('/')[0]}", schema)
+        except ConfigError:
+            self.discard()
+            raise
+        self._writer = orc.ORCWriter(self._file, compression=options["compression"])
+
+    def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
+        try:
+            self._writer.write(pa.Table.from_batches([as_times(table, "ns")]))
+        except pa.ArrowInvalid as error:
+            raise TypeNotSupported(f"FileSink.orc: {error}; ORC has times from 1677 to 2262 here") from error
+
+    def _end(self) -> None:
+        self._writer.close()
+
+
 class _CsvFile(_FileWriter):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         nested = [f.name for f in schema or () if pa.types.is_nested(f.type) or pa.types.is_binary(f.type)]
@@ -248,6 +271,7 @@ class _CsvFile(_FileWriter):
 
 _KINDS: dict[str, type[_FileWriter]] = {
     "parquet": _ParquetFile,
+    "orc": _OrcFile,
     "json": _JsonFile,
     "csv": _CsvFile,
     "text": _TextFile,
