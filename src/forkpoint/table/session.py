@@ -93,6 +93,7 @@ class Session:
             if statement.like is not None:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
             self.catalog.tables[path] = self._bound(statement)
+            self._read_anew(path)
 
     def defined(self, ddl: str) -> CreateTable:
         """The table of a CREATE TABLE statement, which is not created."""
@@ -132,6 +133,7 @@ class Session:
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
             case _:
                 self.catalog.tables[path] = self._bound(altered(table, statement))
+                self._read_anew(path)
 
     def create_view(self, statement: CreateView) -> None:
         source = statement.query.source
@@ -167,12 +169,20 @@ class Session:
         new = self.catalog.path(to) if "." in to or not space else f"{space}.{to}"
         self._is_free(new, False, error)
         kind[new] = kind.pop(path)
+        self._read_anew(new)
+
+    def _read_anew(self, path: str) -> None:
+        """A table has another definition now: later queries have a source of their own. That of earlier ones keeps its name."""
+        for sources in (self._sources, self._versions):
+            for name, options in [each for each in sources if each[0] == path]:
+                sources[name, (*options, ("", str(len(sources))))] = sources.pop((name, options))
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
         self.catalog.streams[path] = stream_table(name, stream, schema, self.catalog.functions_in())
+        self._read_anew(path)
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""
