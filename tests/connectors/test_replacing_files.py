@@ -27,7 +27,7 @@ from forkpoint.types import type_of
 
 
 class Order(NamedTuple):
-    k: str
+    k: str | None
     v: int
 
 
@@ -143,8 +143,16 @@ def test_drivers_that_wake_up_late_change_nothing(tmp_path: Path) -> None:
     assert visible(tmp_path) == {}
 
 
+ADDED = "SELECT k, v + 1 FROM t UNION ALL SELECT * FROM orders"
+CHANGED = (
+    "SELECT t.k, COUNT(o.v) FROM t FULL JOIN orders AS o ON t.k = o.k GROUP BY t.k "
+    "UNION ALL SELECT k, SUM(v) FROM orders GROUP BY k"
+)
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_a_query_replaces_the_table_that_it_reads(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("query", [ADDED, CHANGED])
+def test_a_query_replaces_the_table_that_it_reads(query: str, seed: int, tmp_path: Path) -> None:
     rng, out = random.Random(seed), tmp_path / "out"
     out.mkdir()
     (out / "given.jsonl").write_text('{"k": "old", "v": 0}\n')
@@ -156,21 +164,39 @@ def test_a_query_replaces_the_table_that_it_reads(seed: int, tmp_path: Path) -> 
         stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "orders", Order).uid("orders")
         session.add_stream("orders", stream)
         table = f"CREATE TABLE t (k STRING, v BIGINT) WITH ('connector'='filesystem', 'path'='{out}', 'format'='json')"
-        create, insert = (
-            next(iter(parse(Text(each))))
-            for each in (table, "INSERT OVERWRITE t SELECT k, v + 1 FROM t UNION ALL SELECT * FROM orders")
-        )
+        create, insert = (next(iter(parse(Text(each)))) for each in (table, f"INSERT OVERWRITE t {query}"))
         assert isinstance(create, CreateTable)
         assert isinstance(insert, Insert)
         session.create_table(create)
         session.insert(insert)
 
-    rows = [Order("new", at) for at in range(9)]
+    rows = [Order(rng.choice(["a", "b", "old"]), at) for at in range(9)]
     script = [part for row in rows for part in (*rng.choice([[], [PAUSE], [ABORT], [PAUSE, Eof(savepoint=True)]]), row)]
     for _ in range(script.count(Eof(savepoint=True)) + 1):
         run_local(job, script, state_root=str(tmp_path / "state"), epochs=2)
-    assert visible(out) == {"": sorted(map(line, [*rows, Order("old", 1)]))}
+    expected = [*rows, Order("old", 1)]
+    if query == CHANGED:
+        sums = {k: sum(row.v for row in rows if row.k == k) for k in {row.k for row in rows}}
+        old = sum(row.k == "old" for row in rows)
+        expected = [Order("old", old), *([Order(None, 9 - old)] if old < 9 else []), *(Order(k, v) for k, v in sums.items())]
+    assert visible(out) == {"": sorted(map(line, expected))}
     assert all(each == {"": ['{"k": "old", "v": 0}']} for each in before)
+
+
+def test_in_batch_mode_only_final_rows_are_added(tmp_path: Path) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(1)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("orders", env.from_collection([Order("a", 1), Order("b", 2), Order("a", 3)], Order))
+    table = f"CREATE TABLE t (k STRING, a ARRAY<BIGINT>) WITH ('connector'='filesystem', 'path'='{tmp_path}', 'format'='json')"
+    tables.execute_sql(table)
+    insert = "INSERT INTO t SELECT k, ARRAY_AGG(v) FROM orders GROUP BY k"
+    with pytest.raises(SqlError, match=r"takes added rows only, .* or SET 'execution.runtime-mode' = 'batch' if its input ends"):
+        tables.execute_sql(insert)
+    tables.execute_sql("SET 'execution.runtime-mode' = 'batch'")
+    assert "Final rows; keeps rows until the input has ended  [adds rows]" in tables.explain_sql(insert)
+    tables.execute_sql(insert).wait()
+    assert visible(tmp_path) == {"": ['{"k":"a","a":[1,3]}', '{"k":"b","a":[2]}']}
 
 
 def test_what_cannot_be_replaced_is_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.definitions.rows import on_side
-from forkpoint.relational.expressions import Call, all_of, conjuncts_of
+from forkpoint.relational.expressions import Call, Literal, all_of, conjuncts_of
 from forkpoint.relational.operators.retention import lifetime
 from forkpoint.relational.plan import (
     LEFT,
@@ -121,6 +121,8 @@ def _described(node: Plan, ttl_ms: int | None) -> str:
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             kept = ", of the right one ".join(dict.fromkeys(lifetime(ttl_of(node, each, ttl_ms)) for each in (0, 1)))
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, {kept}"
+        case Over(until=Literal()):
+            return "Final rows; keeps rows until the input has ended"
         case Over(order=order, calls=(), until=until):
             kept = f"until event time has passed {until}" if until else "until the input has ended"
             return f"Sort by {', '.join(map(str, order))}; keeps rows {kept}"

@@ -13,8 +13,10 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.relational.bounds import until_end
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, items_of
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
@@ -321,7 +323,9 @@ class Session:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
         table = table.with_options(statement.options)
-        return table, _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
+        plan = _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
+        final = statement.overwrites or self.env.options.runtime_mode is RuntimeExecutionMode.BATCH
+        return table, until_end(plan) if final and is_updating(plan) and takes(table) == "added" else plan
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
@@ -334,7 +338,8 @@ class Session:
             raise source.error(
                 statement.at,
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
-                "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
+                "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print', or SET "
+                "'execution.runtime-mode' = 'batch' if its input ends",
             )
         end = self._translated(plan, job_name)
         if statement.overwrites and is_endless(end):
