@@ -476,6 +476,26 @@ VALUES: list[tuple[str, Any]] = [
     (f"JSON_EXISTS({DOCUMENT}, '$.a.b[5]')", False),
     ("JSON_EXISTS('{', '$')", False),
     ("JSON_EXISTS(CAST(NULL AS STRING), '$')", None),
+    ("JSON_VALUE('{\"a\": 5.9}', '$.a' RETURNING INT)", 5),
+    ("JSON_VALUE('{\"a\": true}', '$.a' RETURNING BOOLEAN)", True),
+    ("JSON_VALUE('{\"a\": [0.998]}', '$.a[0]' RETURNING DOUBLE)", 0.998),
+    ("JSON_VALUE('{\"a\": true}', 'lax $.b' RETURNING BOOLEAN DEFAULT FALSE ON EMPTY)", False),
+    ("JSON_VALUE('{\"a\": true}', 'strict $.b' DEFAULT 'no' ON ERROR)", "no"),
+    ("JSON_VALUE('{\"a\": true}', '$.b' DEFAULT 'no' ON EMPTY)", None),
+    ("JSON_VALUE('{', 'lax $.b' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
+    ("JSON_VALUE('{\"a\": null}', '$.a' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
+    ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING INT DEFAULT (1 + 6) * 2 ON ERROR)", 14),
+    ("JSON_VALUE(CAST(NULL AS STRING), '$.a' DEFAULT 'no' ON ERROR)", None),
+    ("JSON_VALUE(JSON_QUERY('[{\"a\": 1}]', '$[0]' NULL ON ERROR), '$.a' ERROR ON ERROR ERROR ON EMPTY)", "1"),
+    ("JSON_QUERY('{}', '$' WITH CONDITIONAL ARRAY WRAPPER)", "[{}]"),
+    ("JSON_QUERY('[1, 2]', '$' WITH CONDITIONAL WRAPPER)", "[1,2]"),
+    ("JSON_QUERY('[1, 2]', '$' WITH UNCONDITIONAL ARRAY WRAPPER)", "[[1,2]]"),
+    ("JSON_QUERY('1', '$' WITH WRAPPER)", "[1]"),
+    ("JSON_QUERY('1', '$' WITHOUT ARRAY WRAPPER EMPTY ARRAY ON ERROR)", "[]"),
+    ("JSON_QUERY('{}', 'lax $.invalid' EMPTY OBJECT ON EMPTY)", "{}"),
+    ("JSON_EXISTS('{\"a\": true}', 'strict $.b' TRUE ON ERROR)", True),
+    ("JSON_EXISTS('{\"a\": true}', 'lax $.b' TRUE ON ERROR)", False),
+    ("JSON_EXISTS('{', '$' UNKNOWN ON ERROR)", None),
     ("'1' IS JSON AND '\"x\"' IS JSON VALUE AND 'null' IS JSON SCALAR AND '[]' IS JSON ARRAY AND '{}' IS JSON OBJECT", True),
     ("'abc' IS JSON OR 'NaN' IS JSON OR '[]' IS JSON OBJECT OR CAST(NULL AS STRING) IS JSON", False),
     ("'{}' IS NOT JSON ARRAY", True),
@@ -644,3 +664,17 @@ def test_a_mistake_is_shown_where_it_is(expression: str, mark: str, message: str
     first, _, below = str(error.value).split("\n")
     assert message in first
     assert below == f"  {' ' * len('SELECT ')}{mark}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("JSON_VALUE(s, '$.a' ERROR ON ERROR)", "the path finds no value"),
+        ("JSON_QUERY(s, 'lax $' ERROR ON EMPTY)", "the path finds no value"),
+        ("JSON_EXISTS(s, '$' ERROR ON ERROR)", "the path finds no value"),
+        ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING INT ERROR ON ERROR)", "'x' is no DECIMAL"),
+    ],
+)
+def test_an_error_of_json_ends_the_job_if_it_should(expression: str, message: str) -> None:
+    with pytest.raises(JobFailed, match=message):
+        evaluated(expression)

@@ -16,9 +16,6 @@ WINDOW_CALLS = {
     name: kind for kind in ("TUMBLE", "HOP", "SESSION") for name in (kind, f"{kind}_START", f"{kind}_END", f"{kind}_ROWTIME")
 }
 """The functions of windows in GROUP BY, and the kind of window that they are about."""
-NULL_CLAUSES = ("NULL ON NULL", "ABSENT ON NULL")
-"""What JSON functions do with NULL: it is a value, or left out."""
-_OF_JSON = ("JSON_ARRAY", "JSON_ARRAYAGG")
 _QUOTED = ("STRING", "IDENTIFIER")
 
 if TYPE_CHECKING:
@@ -205,22 +202,6 @@ def named_calls(tokens: list[Token], names: Container[str]) -> list[Token]:
         if called and name in names and (before is None or before.token_type.name not in ("ALIAS", "WITH")):
             token.text, token.token_type = CALL + name, TokenType.VAR
     return tokens
-
-
-def with_null_clauses(tokens: list[Token]) -> list[Token]:
-    """Tokens in which ON NULL at the end of JSON_ARRAY and JSON_ARRAYAGG, which sqlglot does not read, is part of the name."""
-    found: list[Token] = []
-    opened: list[Token | None] = []  # the name before each parenthesis that is open, if it is one of those
-    for token in tokens:
-        kind = token.token_type.name
-        if kind == "L_PAREN":
-            opened.append(found[-1] if found and found[-1].text.upper() in _OF_JSON else None)
-        clause = " ".join(each.text.upper() for each in found[-3:])
-        if kind == "R_PAREN" and opened and (name := opened.pop()) is not None and clause in NULL_CLAUSES:
-            name.text = f"{name.text.upper()} {clause}"
-            del found[-3:]
-        found.append(token)
-    return found
 
 
 def called_name(node: Any) -> str:

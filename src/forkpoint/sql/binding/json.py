@@ -9,7 +9,9 @@ from sqlglot import exp
 from forkpoint.relational.expressions import Call, Expression, Literal
 from forkpoint.relational.functions.json_texts import NULL
 from forkpoint.relational.types import STRING, SqlType
-from forkpoint.sql.tokens import NULL_CLAUSES, called_name
+from forkpoint.sql.binding.json_paths import bind_path
+from forkpoint.sql.json_clauses import NULL_CLAUSES
+from forkpoint.sql.tokens import called_name
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.expressions import Binder
@@ -28,7 +30,7 @@ def bind_json(binder: Binder, node: Node) -> Expression | None:
         return binder.call("JSON_OBJECT", node, members)
     if called_name(node) in _arrays():
         return binder.call("JSON_ARRAY", node, [json_text(binder, each, node) for each in node.expressions])
-    return None
+    return bind_path(binder, node)
 
 
 def _arrays() -> set[str]:
