@@ -17,12 +17,12 @@ from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.bounds import until_end
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, items_of
+from forkpoint.relational.expressions import Column, Item, items_of
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
 from forkpoint.relational.translation import Translator, free_name, selected, upserts
-from forkpoint.relational.types import Field, SqlType, widens
+from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.parser import parse
@@ -36,6 +36,7 @@ from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.endless_state import is_endless, warn_of_endless_state
+from forkpoint.table.fitting import fitted
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
@@ -323,7 +324,7 @@ class Session:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
         table = table.with_options(statement.options)
-        plan = _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
+        plan = fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
         final = statement.overwrites or self.env.options.runtime_mode is RuntimeExecutionMode.BATCH
         return table, until_end(plan) if final and is_updating(plan) and takes(table) == "added" else plan
 
@@ -431,54 +432,3 @@ def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:
         return table.primary_key
     problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, by which its latest rows are kept"
     raise ConfigError(problem) if isinstance(table, StreamTable) else TableOptions(table).error("", problem)
-
-
-def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
-    """The query's columns as the table's: by position, converted as INSERT does."""
-    source = statement.query.source
-    fields = {each.name: each for each in table.schema}
-    computed = set() if table.reading is None else {item.name for item in table.reading.columns} - fields.keys()
-    for at, column in enumerate(statement.columns):
-        if column in statement.columns[:at]:
-            raise source.error(statement.at, f"column {column!r} is named twice")
-        if column in computed:
-            raise source.error(statement.at, f"column {column!r} of table {table.name!r} is computed: it cannot be written")
-        if column not in fields:
-            raise source.error(statement.at, f"table {table.name!r} has no column {column!r}; {did_you_mean(column, fields)}")
-    targets = statement.columns or tuple(fields)
-    if len(targets) != len(plan.schema):
-        raise source.error(
-            statement.query.start,
-            f"the query has {len(plan.schema)} columns ({', '.join(each.name for each in plan.schema)}), but table "
-            f"{table.name!r} takes {len(targets)} ({', '.join(targets)})",
-        )
-    given = {
-        target: _converted(Column(each.name, each.type), fields[target], source, statement)
-        for target, each in zip(targets, plan.schema, strict=True)
-    }
-    null = SqlType("NULL")
-    items = []
-    for target in table.schema:
-        found = given.get(target.name)
-        if found is not None and found.type.nullable and not target.type.nullable:
-            name = Literal(f"{target.name!r} of table {table.name!r}", SqlType("STRING", nullable=False))
-            found = Call("NOT NULL", (found, name), target.type)
-        if found is None:
-            if not target.type.nullable:
-                raise source.error(statement.at, f"column {target.name!r} of table {table.name!r} is NOT NULL, but gets no value")
-            found = Call("CAST", (Literal(None, null),), target.type)
-        items.append(Item(target.name, found))
-    return Select(plan, None, tuple(items))
-
-
-def _converted(value: Column, target: Field, source: Text, statement: Insert) -> Expression:
-    wanted, given = target.type, value.type
-    if given.same_values(wanted):
-        return value
-    if not widens(given, wanted):
-        raise source.error(
-            statement.query.start,
-            f"column {value.name!r} of the query is {given.label}, but column {target.name!r} of the table is {wanted.label}; "
-            f"use CAST({value.name} AS {wanted.label})",
-        )
-    return Call("CAST", (value,), wanted.with_null(given.nullable))
