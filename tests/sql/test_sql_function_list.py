@@ -19,6 +19,7 @@ OF_SYNTAX = {
     "VARIANCE",
     "SUM0",
     "TYPEOF",
+    "CURRENT_DATABASE",
     "GROUPING",
     "GROUPING_ID",
     "OVERLAPS",

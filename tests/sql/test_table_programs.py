@@ -256,6 +256,7 @@ def test_settings_and_the_catalogue(t_env: fp.StreamTableEnvironment) -> None:
     tables.execute_sql("CREATE DATABASE other")
     tables.use_database("other")
     assert (tables.get_current_catalog(), tables.get_current_database()) == ("default_catalog", "other")
+    assert rows(tables.sql_query("SELECT CURRENT_DATABASE(), k FROM (VALUES (1)) AS t (k)")) == [("other", 1)]
     assert tables.list_databases() == ["default_database", "other"]
     assert [tables.drop_view("default_database.v"), tables.drop_view("default_database.v")] == [True, False]
     assert "ABS" in tables.list_functions()

@@ -14,6 +14,7 @@ from forkpoint.relational.functions.json_texts import JSON_TEXTS
 from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
 from forkpoint.relational.functions.patterns import PATTERNS
+from forkpoint.relational.functions.printf import PRINTF
 from forkpoint.relational.functions.registry import Datum, Function, broadcast
 from forkpoint.relational.functions.text import TEXT
 from forkpoint.relational.functions.times import TIMES
@@ -22,6 +23,7 @@ FUNCTIONS: dict[str, Function] = {
     **LOGIC,
     **ARITHMETIC,
     **TEXT,
+    **PRINTF,
     **PATTERNS,
     **ENCODINGS,
     **TIMES,

@@ -148,6 +148,8 @@ class Binder:
                 return self.overs.column(node, self)
             case exp.IgnoreNulls() | exp.RespectNulls() if not is_aggregate(node):
                 raise self.error(node, "IGNORE NULLS and RESPECT NULLS are not supported yet")
+            case exp.CurrentDatabase():
+                return Literal(self.scope.functions.database, STRING.with_null(False))
             case exp.Typeof():
                 return Literal(str(self.bind(node.this).type), STRING.with_null(False))
             case exp.Func() if type(node) in OF_OVER:
