@@ -149,6 +149,11 @@ MISTAKES = [
         "       ^",
         "JSON_VALUE has no TRUE ON ERROR here; it has NULL, ERROR",
     ),
+    (
+        "SELECT JSON_QUERY(k, '$' RETURNING ARRAY<INT>) FROM orders",
+        "       ^",
+        "JSON_QUERY returns STRING and ARRAY<STRING>, not ARRAY",
+    ),
     ("SELECT JSON_VALUE(k, '$.a' NULL) FROM orders", " " * 27 + "^", "syntax error at 'NULL'"),
     ("SELECT JSON_EXISTS(k, '$.a' FALSE ON EMPTY) FROM orders", "       ^", "JSON_EXISTS has no FALSE ON EMPTY here"),
     ("SELECT PRINTF('%q', k) FROM orders", " " * 14 + "^", "PRINTF: '%q' is not supported; there are %s %b"),

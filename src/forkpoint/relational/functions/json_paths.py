@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import java_real
 from forkpoint.relational.functions.registry import Datum, Function, fixed, never_null, per_distinct, signature
-from forkpoint.relational.types import BOOLEAN, STRING
+from forkpoint.relational.types import BOOLEAN, STRING, array_type
 
 _STEP = re.compile(r"\.([^\s.\[\]*?()@'\"]+)|\[(\d+)\]|\['((?:[^'\\])*)'\]")
 _NOTHING = object()
@@ -80,11 +80,15 @@ def _found(text: str, path: str) -> Any:
 def _value(text: str, path: str) -> str | None:
     """A scalar's text; NULL for objects and arrays."""
     found = _found(text, path)
-    if found is _NOTHING or found is None or isinstance(found, dict | list):
+    return None if found is _NOTHING or isinstance(found, dict | list) else _scalar(found)
+
+
+def _scalar(value: Any) -> str | None:
+    if value is None:
         return None
-    if isinstance(found, bool):
-        return str(found).lower()
-    return java_real(found, repr(found)) if isinstance(found, float) else str(found)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return java_real(value, repr(value)) if isinstance(value, float) else str(value)
 
 
 def _query(text: str, path: str) -> str | None:
@@ -116,6 +120,11 @@ def _state(*kinds: type) -> Function:
         return "empty" if re.match(r"\s*lax\s", path) else "error"
 
     return Function((2, 2), _MAYBE, lambda *of: per_distinct(state, pa.string(), *of), checks=_PATH)
+
+
+def _elements(text: str) -> list[str | None]:
+    """The elements of a JSON array: scalars as JSON_VALUE has them, others as JSON."""
+    return [_scalar(each) if not isinstance(each, dict | list) else _compact(each) for each in _parsed(text)]
 
 
 def _failing(state: Datum, which: Datum) -> Datum:
@@ -183,7 +192,13 @@ JSON: dict[str, Function] = {
     "JSON_VALUE STATE": _state(str, int, float),
     "JSON_QUERY STATE": _state(dict, list),
     **{f"JSON_QUERY STATE WITH {kind} ARRAY WRAPPER": _state() for kind in ("CONDITIONAL", "UNCONDITIONAL")},
+    "JSON_QUERY STATE OF ARRAY": _state(list),
     "JSON_EXISTS STATE": _state(),
+    "JSON ELEMENTS": Function(
+        (1, 1),
+        lambda types: array_type(STRING).with_null(types[0].nullable),
+        lambda text: per_distinct(_elements, pa.list_(pa.field("element", pa.string())), text),
+    ),
     "JSON ERROR": Function((2, 2), fixed(STRING.with_null(), *_TEXT), _failing),
     "JSON_UNQUOTE": Function((1, 1), fixed(STRING, *_TEXT), lambda of: per_distinct(_unquoted, pa.string(), of)),
     "IS JSON": _is_json(),

@@ -56,19 +56,23 @@ def bind_path(binder: Binder, node: Node) -> Expression | None:
         words = _clause(each)
         if not words:
             defaults.append(each)
-        elif words.startswith("RETURNING ") and name == "JSON_VALUE":
-            returning = _type(binder, node, words.removeprefix("RETURNING "))
+        elif words.startswith("RETURNING ") and name != "JSON_EXISTS":
+            returning = _type(binder, node, name, words.removeprefix("RETURNING "))
         elif words in _WRAPPERS and name == "JSON_QUERY":
             wrapper = _WRAPPERS[words]
         else:
             answer, _, when = words.rpartition(" ON ")
             known = {**_ANSWERS[name], "ERROR": None}
+            if returning.is_nested:
+                del known["EMPTY OBJECT"]
             if answer == "DEFAULT" and name == "JSON_VALUE":
                 known["DEFAULT"] = binder.bind(defaults.pop())
             if answer not in known or when in answers or (name == "JSON_EXISTS" and when == "EMPTY"):
                 raise binder.error(node, f"{name} has no {words} here; it has {', '.join(known)} ON {_whens(name)}")
             answers[when] = known[answer]
-    return _Answered(binder, node, name, wrapper, returning.with_null()).of(answers)
+    if not returning.is_nested:
+        return _Answered(binder, node, name, wrapper, returning.with_null()).of(answers)
+    return binder.call("JSON ELEMENTS", node, [_Answered(binder, node, name, wrapper, STRING, of_array=True).of(answers)])
 
 
 def _whens(name: str) -> str:
@@ -81,12 +85,14 @@ def _clause(node: Node) -> str:
     return text.removeprefix(CALL) if text.startswith(CALL) else ""
 
 
-def _type(binder: Binder, node: Node, text: str) -> SqlType:
+def _type(binder: Binder, node: Node, name: str, text: str) -> SqlType:
     try:
         found = type_of_text(text)
     except SqlError as error:
         raise binder.error(node, f"RETURNING {text} is no type of SQL") from error
-    if found.name not in ("STRING", "BOOLEAN", *NUMBERS):
+    if name == "JSON_QUERY" and found.label not in ("STRING", "ARRAY<STRING>"):
+        raise binder.error(node, f"JSON_QUERY returns STRING and ARRAY<STRING>, not {found.label}")
+    if name == "JSON_VALUE" and found.name not in ("STRING", "BOOLEAN", *NUMBERS):
         raise binder.error(node, f"JSON_VALUE returns texts, numbers and BOOLEAN, not {found.label}; CAST its text")
     return found
 
@@ -94,11 +100,11 @@ def _type(binder: Binder, node: Node, text: str) -> SqlType:
 class _Answered:
     """A call with answers for what is no value."""
 
-    def __init__(self, binder: Binder, node: Node, name: str, wrapper: str, of: SqlType) -> None:
+    def __init__(self, binder: Binder, node: Node, name: str, wrapper: str, of: SqlType, *, of_array: bool = False) -> None:
         arguments = list(map(binder.bind, node.expressions[:2]))
         self._binder, self._node, self._of = binder, node, BOOLEAN if name == "JSON_EXISTS" else of
         self._value = binder.call(f"{name}{wrapper}", node, arguments)
-        self._state = binder.call(f"{name} STATE{wrapper}", node, arguments)
+        self._state = binder.call(f"{name} STATE{wrapper or ' OF ARRAY' * of_array}", node, arguments)
 
     def of(self, answers: dict[str, Expression | None]) -> Expression:
         error = answers.get("ERROR", _NULL)
