@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from forkpoint.connectors.files import replacing
 from forkpoint.connectors.files.replacing import ReplacingFileSink
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.contract.sink import SinkContext
+from forkpoint.errors import NotFound, OutputLost
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, Insert
@@ -96,20 +98,21 @@ def test_a_swap_that_dies_anywhere_is_completed_by_the_next_driver(
         for place in ("k=a", "k=z"):
             (root / place).mkdir(parents=True)
             (root / place / "old.jsonl").write_text("old\n")
+        replacing_files(root, bucket).begin(2, "i")
         published(replacing_files(root, bucket), [a], 3)
         last = published(replacing_files(root, bucket), [b, a], 4)
         assert visible(root) == {"k=a": ["old"], "k=z": ["old"]}
         ended = False
         with dying(died_at, monkeypatch):
             try:
-                replacing_files(root, bucket).finish(4)
+                replacing_files(root, bucket).finish(4, "i")
                 ended = True
             except Died:
                 pass
         for _ in range(2):
             again = replacing_files(root, bucket)  # the next start, and one more
             again.commit(last, 4)
-            again.finish(4)
+            again.finish(4, "i")
             again.cleanup("out", "job", 9)
             if bucket is None:
                 assert visible(root) == {"": [line(a), line(a), line(b)]}, died_at
@@ -123,24 +126,38 @@ def test_a_swap_that_dies_anywhere_is_completed_by_the_next_driver(
 def test_drivers_that_wake_up_late_change_nothing(tmp_path: Path) -> None:
     """One had to finish a run, or begin it, that another run from the beginning has replaced."""
     first = replacing_files(tmp_path)
+    first.begin(1, "i")
     last = published(first, [Order("a", 1)], 2)
-    first.finish(2)
+    first.finish(2, "i")
     second = replacing_files(tmp_path)
-    second.begin(3)
+    second.begin(3, "i")
     published(second, [Order("b", 1)], 4)
-    first.begin(1)
-    first.commit(last, 2)
-    first.finish(2)
+    first.begin(1, "i")
+    with pytest.raises(NotFound):
+        first.commit(last, 2)
+    published(first, [Order("a", 9)], 3)  # what it had staged
+    first.finish(2, "i")
     assert visible(tmp_path) == {"": [line(Order("a", 1))]}
-    second.finish(4)
-    first.finish(2)
-    second.finish(4)
+    second.finish(4, "i")
+    first.finish(2, "i")
+    second.finish(4, "i")
     assert visible(tmp_path) == {"": [line(Order("b", 1))]}
     third = replacing_files(tmp_path)
     published(third, [Order("c", 1)], 6)  # and is given up
-    third.begin(7)
-    third.finish(8)
+    third.begin(7, "i")
+    third.finish(8, "i")
     assert visible(tmp_path) == {}
+    another = replacing_files(tmp_path)  # of the same name, after the state root was deleted
+    another.begin(1, "j")
+    published(another, [Order("d", 1)], 2)
+    third.finish(8, "i")
+    assert visible(tmp_path) == {}
+    another.finish(2, "j")
+    assert visible(tmp_path) == {"": [line(Order("d", 1))]}
+    (hidden,) = tmp_path.glob(".new-*")
+    shutil.rmtree(hidden)
+    with pytest.raises(OutputLost, match=r"where the files of .* waited for the end of the input, was removed"):
+        another.finish(3, "j")
 
 
 ADDED = "SELECT k, v + 1 FROM t UNION ALL SELECT * FROM orders"
@@ -199,6 +216,24 @@ def test_in_batch_mode_only_final_rows_are_added(tmp_path: Path) -> None:
     assert visible(tmp_path) == {"": ['{"k":"a","a":[1,3]}', '{"k":"b","a":[2]}']}
 
 
+def test_a_partition_is_replaced_also_by_nothing(tmp_path: Path) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("orders", env.from_collection([Order("a", 1), Order("b", 2)], Order))
+    options = f"'connector'='filesystem', 'path'='{tmp_path}', 'format'='json'"
+    tables.execute_sql(f"CREATE TABLE t (d DATE, k STRING, h BIGINT, v BIGINT) PARTITIONED BY (d, h) WITH ({options})")
+    found = []
+    for statement in (
+        "INSERT INTO t PARTITION (d = '2020-01-02', h = 7) SELECT k, v FROM orders",
+        "INSERT OVERWRITE t PARTITION (d = '2020-01-02') (v, h) SELECT v, v + 6 FROM orders WHERE v > 1",
+        "INSERT OVERWRITE t PARTITION (h = 7, d = '2020-01-02') SELECT k, v FROM orders WHERE v > 2",
+    ):
+        tables.execute_sql(statement).wait()
+        found.append({place: len(lines) for place, lines in visible(tmp_path).items()})
+    assert found == [{"d=2020-01-02/h=7": 2}, {"d=2020-01-02/h=7": 2, "d=2020-01-02/h=8": 1}, {"d=2020-01-02/h=8": 1}]
+    assert visible(tmp_path) == {"d=2020-01-02/h=8": ['{"d":"2020-01-02","k":null,"h":8,"v":2}']}
+
+
 def test_what_cannot_be_replaced_is_refused() -> None:
     tables = fp.StreamTableEnvironment.create()
     for name, options in {
@@ -208,11 +243,24 @@ def test_what_cannot_be_replaced_is_refused() -> None:
         "printed": "'connector' = 'print'",
     }.items():
         tables.execute_sql(f"CREATE TABLE {name} (k STRING) WITH ({options})")
+    options = "'connector' = 'filesystem', 'path' = 'x', 'format' = 'json'"
+    tables.execute_sql(f"CREATE TABLE parts (k STRING, d DATE) PARTITIONED BY (d) WITH ({options})")
     for statement, problem in {
         "INSERT OVERWRITE files SELECT * FROM endless": "INSERT OVERWRITE is for queries whose input ends",
         "INSERT OVERWRITE printed SELECT * FROM files": "connector 'print' cannot replace the rows of a table; use INSERT INTO",
         "INSERT OVERWRITE far SELECT * FROM files": "INSERT OVERWRITE: files of an object store or HDFS cannot be replaced yet",
-        "INSERT OVERWRITE files PARTITION (k = 'a') SELECT 1": "PARTITION is not supported yet; select the values",
+        "INSERT OVERWRITE files PARTITION (k = 'a') SELECT 1": "table 'files' is not PARTITIONED BY 'k'",
+        "INSERT INTO parts PARTITION (d = 'x') SELECT 'a'": "PARTITION: .*'x' is no DATE",
+        "INSERT INTO parts PARTITION (d = '2020-01-02') (k, d) SELECT 'a', 'b'": "column 'd' has a value in PARTITION",
+        "INSERT INTO parts PARTITION (d = '2020-01-02') SELECT 'a', 'b'": "but table 'parts' takes 1 \\(k\\)",
     }.items():
         with pytest.raises(SqlError, match=problem):
             tables.execute_sql(statement)
+    for one, other in (("OVERWRITE", "INTO"), ("INTO", "OVERWRITE"), ("OVERWRITE", "OVERWRITE")):
+        session = Session(fp.StreamExecutionEnvironment.get_execution_environment(), catalog=tables._session.catalog)
+        first, second = parse(Text(f"INSERT {one} files VALUES ('a'); INSERT {other} files VALUES ('b')"))
+        assert isinstance(first, Insert)
+        assert isinstance(second, Insert)
+        session.insert(first)
+        with pytest.raises(SqlError, match="a job that overwrites table 'files' has one INSERT into it; use UNION ALL"):
+            session.insert(second)

@@ -132,7 +132,7 @@ class Drop:
 @dataclass(frozen=True)
 class Insert:
     """``columns``: of the table, in the query's order; empty for all of them. ``options``: of the hint OPTIONS. ``overwrites``:
-    whether the rows replace those that the table has."""
+    whether the rows replace those that the table has. ``partition``: the texts of columns that all rows share."""
 
     table: str
     columns: tuple[str, ...]
@@ -140,6 +140,7 @@ class Insert:
     at: int
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     overwrites: bool = False
+    partition: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,10 @@ class Tokens:
         self._at += 1
         return str(self._tokens[self._at - 1].text)
 
+    def literal(self, what: str) -> str:
+        """A text in single quotes, or a number."""
+        return str(self.number()) if not self.done and self._kind == "NUMBER" else self.text(what)
+
     def value(self, what: str) -> str:
         """A text in single quotes, or a path of names."""
         return self.text(what) if not self.done and self._kind == "STRING" else self.path(what)

@@ -36,7 +36,7 @@ from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
 from forkpoint.table.endless_state import is_endless, warn_of_endless_state
-from forkpoint.table.fitting import fitted
+from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
@@ -69,6 +69,7 @@ class Session:
     _versions: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
+    _overwritten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.catalog.states.place is None:
@@ -77,7 +78,7 @@ class Session:
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=[], _sources={}, _versions={}, _names=set(), _processes={})
+        return replace(self, env=env, inserted=[], _sources={}, _versions={}, _names=set(), _processes={}, _overwritten=set())
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
@@ -85,6 +86,7 @@ class Session:
         self._versions.clear()
         self._names.clear()
         self._processes.clear()
+        self._overwritten.clear()
         self.inserted = []
 
     # -- statements
@@ -332,8 +334,11 @@ class Session:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement, given)
+        if name in (self.inserted if statement.overwrites else self._overwritten):
+            raise source.error(statement.at, f"a job that overwrites table {name!r} has one INSERT into it; use UNION ALL")
         job_name = free_name(name, self._names)
-        sink = sink_of(table, job_name.removeprefix(name), overwrites=statement.overwrites)
+        partition = replaced_directory(table, statement)
+        sink = sink_of(table, job_name.removeprefix(name), overwrites=statement.overwrites, partition=partition)
         updating, taken = is_updating(plan), takes(table)
         if updating and taken == "added":
             raise source.error(
@@ -353,6 +358,8 @@ class Session:
                 end = as_changes(end, table.schema)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted.append(name)
+        if statement.overwrites:
+            self._overwritten.add(name)
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
         keys = keys_of(plan)

@@ -327,14 +327,15 @@ def _hive_names(
             at = table.schema.names.index(field)
             kind = type.fields[at].type if type.fields is not None else type
             encoded = table.column(at).dictionary_encode(null_encoding="encode")
-            names = [_hive_name(field, v) for v in kind.from_arrow(encoded.dictionary)]
+            names = [hive_name(field, v) for v in kind.from_arrow(encoded.dictionary)]
             parts.append([names[i] for i in encoded.indices.to_pylist()])
         else:
-            parts.append([_hive_name(field, _field_of(v, field)) for v in values or []])
+            parts.append([hive_name(field, _field_of(v, field)) for v in values or []])
     return ["/".join(names) for names in zip(*parts, strict=True)]
 
 
-def _hive_name(field: str, value: Any) -> str:
+def hive_name(field: str, value: Any) -> str:
+    """The name of the directory with the rows that have this value."""
     text = "" if value is None else str(value)
     return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # like Spark and Hive
 

@@ -48,7 +48,7 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
                 missing.append(error)
     if manifest.kind == "end":
         for sink in _published_here(graph):
-            sink.finish(manifest.epoch)
+            sink.finish(manifest.epoch, manifest.incarnation or "")
     if missing:
         raise NotFound("; ".join(map(str, missing)))
 
@@ -394,9 +394,9 @@ class Republisher:
         """
         if self.publish(mine):
             clean_sinks(self.graph, mine.job, mine.generation)
-        if mine.kind == "start" and mine.parent.kind == "none":
+        if mine.kind == "start" and not (mine.sources or mine.states):
             for sink in _published_here(self.graph):
-                sink.begin(mine.epoch)
+                sink.begin(mine.epoch, mine.incarnation or "")
 
     def publish(self, newest: Manifest) -> bool:
         """Publish committed output, up to the job's newest manifest, that may be unpublished. Returns whether uncommitted output

@@ -67,7 +67,7 @@ def file_source(options: TableOptions) -> Source[Any]:
 def file_sink(options: TableOptions) -> Sink[Any]:
     sink = _added_files(options)
     try:
-        return ReplacingFileSink.of(sink) if options.overwrites else sink
+        return ReplacingFileSink.of(sink, options.partition) if options.overwrites else sink
     except ConfigError as error:
         raise options.error("path", f"INSERT OVERWRITE: {error}") from error
 

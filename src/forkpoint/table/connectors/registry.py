@@ -170,10 +170,10 @@ def lookup_of(table: CreateTable, key: tuple[str, ...]) -> LookupTable:
     return found
 
 
-def sink_of(table: CreateTable, nth: str = "", *, overwrites: bool = False) -> Sink[Any]:
-    """``nth``: tells apart the sinks of several INSERTs into the table. ``overwrites``: whether rows replace those there."""
+def sink_of(table: CreateTable, nth: str = "", *, overwrites: bool = False, partition: str = "") -> Sink[Any]:
+    """``nth``: tells apart the sinks of several INSERTs into the table. ``overwrites``, ``partition``: as of TableOptions."""
     connector = connector_of(table)
-    options = TableOptions(table, nth, overwrites=overwrites)
+    options = TableOptions(table, nth, overwrites=overwrites, partition=partition)
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
