@@ -71,7 +71,8 @@ def test_values_in_order_of_results_that_change(keys: list[str], epoch_rows: int
 
 QUERY = """
 SELECT g, FIRST_VALUE(k), LAST_VALUE(v), FIRST_VALUE(x) FILTER (WHERE v > 0), LISTAGG(k), LISTAGG(k, '; ') FILTER (WHERE v > 0),
-       COUNT(k, v), SUM0(v), STDDEV_POP(x), VAR_SAMP(x), VAR_POP(v), STDDEV_SAMP(CAST(v AS DECIMAL(14, 1)))
+       COUNT(k, v), COUNT(DISTINCT k, v) FILTER (WHERE v <> 3), SUM0(v),
+       STDDEV_POP(x), VAR_SAMP(x), VAR_POP(v), STDDEV_SAMP(CAST(v AS DECIMAL(14, 1)))
 FROM orders GROUP BY g"""
 
 
@@ -101,6 +102,7 @@ def expected(rows: list[Order]) -> tuple[Any, ...]:
         ",".join(k) if k else None,
         "; ".join(texts) if texts else None,
         sum(row.k is not None and row.v is not None for row in rows),
+        len({(row.k, row.v) for row in rows if row.k is not None and row.v not in (None, 3)}),
         sum(v),
         statistics.pstdev(x) if x else None,
         statistics.variance(x) if len(x) > 1 else None,
@@ -110,7 +112,8 @@ def expected(rows: list[Order]) -> tuple[Any, ...]:
 
 
 COLLECTED = """
-SELECT g, COUNT(*), JSON_OBJECTAGG(KEY k VALUE v), ARRAY_AGG(v), ARRAY_AGG(v) IGNORE NULLS, ARRAY_AGG(DISTINCT v),
+SELECT g, COUNT(*), COUNT(DISTINCT v, v > 1), JSON_OBJECTAGG(KEY k VALUE v),
+       ARRAY_AGG(v), ARRAY_AGG(v) IGNORE NULLS, ARRAY_AGG(DISTINCT v),
        ARRAY_AGG(v) FILTER (WHERE v > 2), COLLECT(v), COLLECT(DISTINCT v), JSON_ARRAYAGG(v), JSON_ARRAYAGG(ROW(v) NULL ON NULL),
        JSON_OBJECTAGG(k VALUE JSON_ARRAY(v) ABSENT ON NULL), PERCENTILE(v, ARRAY[0.5, 1]), PERCENTILE(v, 0.5, 3 - v)
 FROM (SELECT k, LAST_VALUE(g) AS g, LAST_VALUE(v) AS v FROM orders GROUP BY k) AS t GROUP BY g"""
@@ -135,10 +138,10 @@ def test_values_of_results_that_change_are_collected(rows: list[Order], epoch_ro
         _, before = latest.get(k, (None, None))
         latest[k] = [g, before if v is None else v]
     assert found.keys() == {g for g, _ in latest.values()}
-    for g, (count, objects, *rest, listed, wrapped, of_arrays, both, half) in found.items():
+    for g, (count, pairs, objects, *rest, listed, wrapped, of_arrays, both, half) in found.items():
         members = {k: v for k, (of, v) in sorted(latest.items()) if of == g}
         every, some = list(members.values()), [v for v in members.values() if v is not None]
-        assert (count, json.loads(objects)) == (len(members), members)
+        assert (count, pairs, json.loads(objects)) == (len(members), len(set(some)), members)
         assert list(json.loads(objects)) == list(members)
         assert json.loads(of_arrays) == {k: [] if v is None else [v] for k, v in members.items()}
         ordered = [None if of is None else sorted(of, key=repr) for of in rest[:4]]

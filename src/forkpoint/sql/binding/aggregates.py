@@ -91,12 +91,14 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
         return _percentile(inner, call, nodes, where)
     if distinct and nodes and isinstance(nodes[0], exp.Star):
         raise binder.error(call, f"{name}(DISTINCT *) is not supported; name a column")
-    if distinct and (len(nodes) > 1 or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
+    several = len(nodes) > 1 and name != "COUNT"
+    if distinct and (several or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
         takes = "takes one expression" if name in _OF_DISTINCT else "is not supported yet"
         raise binder.error(call, f"{name}(DISTINCT …) {takes}")
-    argument = json_elements(inner, name, call) if name.startswith("JSON_") else _argument(inner, name, nodes)
-    if distinct and argument is not None and argument.type.is_nested:
-        raise binder.error(call, f"{name}(DISTINCT …) takes no {argument.type.name} yet")
+    argument = json_elements(inner, name, call) if name.startswith("JSON_") else _argument(inner, name, nodes, distinct=distinct)
+    compared = [] if argument is None else [each.type for each in argument.type.fields] if len(nodes) > 1 else [argument.type]
+    if distinct and any(each.is_nested for each in compared):
+        raise binder.error(call, f"{name}(DISTINCT …) takes no ARRAY, MAP and ROW yet")
     if name == "ARRAY_AGG" and argument is not None:
         row = binder.call("ROW", call, [argument])
         argument = present_only(binder, call, argument, row) if ignoring_null else row
@@ -159,7 +161,7 @@ def _arguments(call: Node) -> tuple[bool, list[Node]]:
     return False, nodes
 
 
-def _argument(inner: Binder, name: str, nodes: list[Node]) -> Expression | None:
+def _argument(inner: Binder, name: str, nodes: list[Node], *, distinct: bool) -> Expression | None:
     """What is accumulated; None for ``COUNT(*)``."""
     if isinstance(nodes[0], exp.Star):
         if name != "COUNT":
@@ -169,8 +171,8 @@ def _argument(inner: Binder, name: str, nodes: list[Node]) -> Expression | None:
     if name == "COUNT" and more:  # the rows in which none is NULL
         present = all_of(tuple(inner.call("IS NOT NULL", nodes[0], [each]) for each in (first, *more)))
         assert present is not None
-        values = (Literal(True, BOOLEAN.with_null(False)), Literal(None, SqlType("NULL")))
-        return Call("CASE", (present, *values), BOOLEAN)
+        value = inner.call("ROW", nodes[0], [first, *more]) if distinct else Literal(True, BOOLEAN.with_null(False))
+        return Call("CASE", (present, value, Literal(None, SqlType("NULL"))), value.type.with_null())
     if name == "LISTAGG":
         separator = more[0] if more else Literal(",", SqlType("STRING", nullable=False))
         if len(more) > 1 or not isinstance(separator, Literal) or not isinstance(separator.value, str):
