@@ -84,7 +84,9 @@ def test_a_file_that_cannot_be_cut_is_read_once_also_where_it_is_the_path_itself
 
 
 def test_a_file_source_that_is_not_created_by_its_methods_says_which_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"create a FileSource with FileSource\.json\(\), csv\(\), parquet\(\) or text\(\)"):
+    with pytest.raises(
+        ConfigError, match=r"create a FileSource with FileSource\.json\(\), csv\(\), parquet\(\), orc\(\) or text\(\)"
+    ):
         fp.FileSource(tmp_path, "json", type=None)  # type: ignore[arg-type]
 
 

@@ -19,10 +19,12 @@ import pytest
 from connector_reading import Elements, json_round_trip, read_planned
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyarrow import orc
 
 from example_counts import examples
 from forkpoint import FileSink, FileSource, Instant, Row, Types
 from forkpoint.contract.sink import SinkContext
+from forkpoint.errors import ConfigError, RecordParseError, TypeNotSupported
 from forkpoint.types import TypeInformation, type_of
 
 
@@ -177,6 +179,39 @@ def parquet_by_others(file: str, data: Written) -> None:
     frame = pd.read_parquet(file, dtype_backend="pyarrow")
     found = [tuple(None if value is pd.NA else value for value in row) for row in frame.itertuples(index=False)]
     assert_columns(found, data, data.of_class(bool, int, str, date, bytes))
+
+
+FROM, TO = map(datetime.fromisoformat, ("1700-01-01", "2260-01-01"))
+ORC: dict[Any, st.SearchStrategy[Any]] = {
+    **{of: values for of, values in {**PLAIN, **NESTED}.items() if of not in (time, timedelta, datetime, Instant)},
+    datetime: st.datetimes(FROM, TO).map(lambda at: at.replace(fold=0)),
+    Instant: st.datetimes(FROM, TO, timezones=st.just(UTC)).map(lambda at: at.replace(fold=0)),
+}
+
+
+@given(written(ORC))
+@examples(25)
+def test_orc(data: Written) -> None:
+    check("orc", data, orc_by_others)
+
+
+def orc_by_others(file: str, data: Written) -> None:
+    found = orc.read_table(file)
+    assert found.num_rows == len(data.rows)
+    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    assert_columns(rows, data, data.of_class(bool, int, str, date, bytes))
+
+
+def test_what_orc_cannot_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ORC has no type for 'x' \\(time64"):
+        write(FileSink.orc(tmp_path), [Row(x=time(1))], Types.ROW_NAMED(["x"], [Types.SQL_TIME()]))
+    with pytest.raises(TypeNotSupported, match="ORC has times from 1677 to 2262 here"):
+        write(
+            FileSink.orc(tmp_path), [Row(x=datetime.fromisoformat("2300-01-01"))], Types.ROW_NAMED(["x"], [Types.SQL_TIMESTAMP()])
+        )
+    (tmp_path / "part.orc").write_bytes(b"x")
+    with pytest.raises(RecordParseError, match="not a readable ORC file"):
+        read_planned(FileSource.orc(tmp_path, Types.ROW_NAMED(["x"], [Types.INT()]), bounded=True))
 
 
 @given(st.lists(TEXT.filter(lambda text: "\n" not in text and not text.endswith("\r") and text[:1] != "\ufeff"), min_size=1))

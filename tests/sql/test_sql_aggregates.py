@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from sql_results import Order, answered, folded
 
 import forkpoint as fp
+from forkpoint.errors import JobFailed
 
 ROWS = st.lists(
     st.builds(
@@ -69,7 +71,8 @@ def test_values_in_order_of_results_that_change(keys: list[str], epoch_rows: int
 
 QUERY = """
 SELECT g, FIRST_VALUE(k), LAST_VALUE(v), FIRST_VALUE(x) FILTER (WHERE v > 0), LISTAGG(k), LISTAGG(k, '; ') FILTER (WHERE v > 0),
-       COUNT(k, v), SUM0(v), STDDEV_POP(x), VAR_SAMP(x), VAR_POP(v), STDDEV_SAMP(CAST(v AS DECIMAL(14, 1)))
+       COUNT(k, v), COUNT(DISTINCT k, v) FILTER (WHERE v <> 3), SUM0(v),
+       STDDEV_POP(x), VAR_SAMP(x), VAR_POP(v), STDDEV_SAMP(CAST(v AS DECIMAL(14, 1)))
 FROM orders GROUP BY g"""
 
 
@@ -99,9 +102,61 @@ def expected(rows: list[Order]) -> tuple[Any, ...]:
         ",".join(k) if k else None,
         "; ".join(texts) if texts else None,
         sum(row.k is not None and row.v is not None for row in rows),
+        len({(row.k, row.v) for row in rows if row.k is not None and row.v not in (None, 3)}),
         sum(v),
         statistics.pstdev(x) if x else None,
         statistics.variance(x) if len(x) > 1 else None,
         int(statistics.pvariance(map(Fraction, v))) if v else None,  # as AVG, it has the type of its argument
         statistics.stdev(v) if len(v) > 1 else None,
     )
+
+
+COLLECTED = """
+SELECT g, COUNT(*), COUNT(DISTINCT v, v > 1), JSON_OBJECTAGG(KEY k VALUE v),
+       ARRAY_AGG(v), ARRAY_AGG(v) IGNORE NULLS, ARRAY_AGG(DISTINCT v),
+       ARRAY_AGG(v) FILTER (WHERE v > 2), COLLECT(v), COLLECT(DISTINCT v), JSON_ARRAYAGG(v), JSON_ARRAYAGG(ROW(v) NULL ON NULL),
+       JSON_OBJECTAGG(k VALUE JSON_ARRAY(v) ABSENT ON NULL), PERCENTILE(v, ARRAY[0.5, 1]), PERCENTILE(v, 0.5, 3 - v)
+FROM (SELECT k, LAST_VALUE(g) AS g, LAST_VALUE(v) AS v FROM orders GROUP BY k) AS t GROUP BY g"""
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.builds(Order, st.sampled_from("abcde"), st.sampled_from([0, 1]), st.sampled_from([1, 2, 3, None]), st.none())),
+    st.sampled_from([1, 3, 1000]),
+)
+def test_values_of_results_that_change_are_collected(rows: list[Order], epoch_rows: int) -> None:
+    """Two rows of a group never have the same key, because the net changes of an epoch count."""
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    env.set_max_epoch_rows(epoch_rows)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.create_temporary_view("orders", env.from_collection(rows, Order))
+    found: dict[Any, list[Any]] = {}
+    for row in tables.execute_sql(COLLECTED).collect():
+        found.pop(row.g, None) if row.get_row_kind() is fp.RowKind.DELETE else found.update({row.g: list(row)[1:]})
+    latest: dict[str, list[Any]] = {}
+    for k, g, v, _ in rows:
+        _, before = latest.get(k, (None, None))
+        latest[k] = [g, before if v is None else v]
+    assert found.keys() == {g for g, _ in latest.values()}
+    for g, (count, pairs, objects, *rest, listed, wrapped, of_arrays, both, half) in found.items():
+        members = {k: v for k, (of, v) in sorted(latest.items()) if of == g}
+        every, some = list(members.values()), [v for v in members.values() if v is not None]
+        assert (count, pairs, json.loads(objects)) == (len(members), len(set(some)), members)
+        assert list(json.loads(objects)) == list(members)
+        assert json.loads(of_arrays) == {k: [] if v is None else [v] for k, v in members.items()}
+        ordered = [None if of is None else sorted(of, key=repr) for of in rest[:4]]
+        expected = [every, some, list(dict.fromkeys(every)), [v for v in some if v > 2]]
+        assert ordered == [sorted(of, key=repr) or None for of in expected]
+        assert rest[4:] == [Counter(some), dict.fromkeys(some, 1)]
+        assert sorted(json.loads(listed)) == sorted(some)
+        assert Counter(each["EXPR$0"] for each in json.loads(wrapped)) == Counter(every)
+        assert both == ([statistics.median(some), max(some)] if some else None)
+        often = [v for v in some for _ in range(3 - v)]
+        assert half == (statistics.median(often) if often else None)
+
+
+def test_keys_of_json_objects_are_given_once() -> None:
+    """In Flink, too, a second value of a key ends the job."""
+    rows = [Order("a", 0, 1, None), Order("b", 0, 1, None), Order("a", 0, 1, None)]
+    with pytest.raises(JobFailed, match="a group has the key 'a' twice"):
+        folded("SELECT JSON_OBJECTAGG(k VALUE v) FROM orders", rows, epoch_rows=1, parallelism=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -65,12 +66,28 @@ def floor(at: datetime, seconds: int) -> datetime:
     return datetime.fromtimestamp(at.timestamp() // seconds * seconds, UTC)
 
 
+def sessions(rows: list[tuple[datetime, Order]], gap: int) -> Counter[Any]:
+    """The sessions of each key. A row at the end of one begins another: the clock has passed the first one's last moment."""
+    found: dict[Any, list[list[Any]]] = {}
+    for at, row in rows:
+        of_key, start = found.setdefault(row.k, []), at.replace(tzinfo=None)
+        if not of_key or of_key[-1][1] <= start:
+            of_key.append([start, start, []])
+        of_key[-1][1] = start + timedelta(seconds=gap)
+        of_key[-1][2].append(row.g)
+    return Counter(
+        (start, end, k, len(of), json.dumps(of, separators=(",", ":"))) for k, each in found.items() for start, end, of in each
+    )
+
+
 def test_windows_and_clocks_follow_the_time_at_which_rows_are_processed(tmp_path: Path) -> None:
     queries = {
         "tumble": "SELECT window_start, window_end, k, COUNT(*), COUNT(DISTINCT v) FROM "
         f"TABLE(TUMBLE(TABLE {VIEW}, DESCRIPTOR(p), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, k",
         "hop": "SELECT HOP_START(p, INTERVAL '10' SECOND, INTERVAL '30' SECOND), COUNT(*) FROM "
         f"{VIEW} GROUP BY HOP(p, INTERVAL '10' SECOND, INTERVAL '30' SECOND)",
+        "session": "SELECT window_start, window_end, k, COUNT(*), JSON_ARRAYAGG(g) FROM "
+        f"TABLE(SESSION(TABLE {VIEW} PARTITION BY k, DESCRIPTOR(p), INTERVAL '5' SECOND)) GROUP BY window_start, window_end, k",
         "clock": f"SELECT g, NOW(), LOCALTIMESTAMP, CURRENT_DATE, LOCALTIME, UNIX_TIMESTAMP(), p FROM {VIEW}",
         "latest": f"SELECT k, g FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p DESC) AS n FROM {VIEW}) WHERE n = 1",
     }
@@ -94,6 +111,7 @@ def test_windows_and_clocks_follow_the_time_at_which_rows_are_processed(tmp_path
         (start, start + timedelta(seconds=10), k, len(values), len(set(values))) for (start, k), values in tumble.items()
     )
     assert found["hop"] == Counter(hop.items())
+    assert found["session"] == sessions(everything, 5)
     assert found["clock"] == Counter(
         (row.g, at, (bare := at.replace(tzinfo=None)), at.date(), bare.time().replace(microsecond=0), int(at.timestamp()), at)
         for at, row in everything

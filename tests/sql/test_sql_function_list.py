@@ -10,8 +10,22 @@ from forkpoint.sql.binding.expressions import function_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql-functions.md"
 OF_CLOCK = set(CLOCK) | set(RANDOM) - {ARRIVAL}
-OF_SYNTAX = {"POSITION", "EXTRACT", "CAST", "TRY_CAST", "STDDEV", "VARIANCE", "SUM0", "GROUPING", "GROUPING_ID"}
-OF_OVER = {"ROW_NUMBER", "RANK", "DENSE_RANK", "LAG", "LEAD"}
+OF_SYNTAX = {
+    "POSITION",
+    "EXTRACT",
+    "CAST",
+    "TRY_CAST",
+    "STDDEV",
+    "VARIANCE",
+    "SUM0",
+    "TYPEOF",
+    "CURRENT_DATABASE",
+    "GROUPING",
+    "GROUPING_ID",
+    "OVERLAPS",
+    "SIMILAR TO",
+}
+OF_OVER = {"ROW_NUMBER", "RANK", "DENSE_RANK", "LAG", "LEAD", "NTILE", "PERCENT_RANK", "CUME_DIST"}
 
 
 def test_the_page_lists_the_functions_that_there_are() -> None:

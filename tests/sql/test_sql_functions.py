@@ -476,9 +476,63 @@ VALUES: list[tuple[str, Any]] = [
     (f"JSON_EXISTS({DOCUMENT}, '$.a.b[5]')", False),
     ("JSON_EXISTS('{', '$')", False),
     ("JSON_EXISTS(CAST(NULL AS STRING), '$')", None),
+    ("JSON_VALUE('{\"a\": 5.9}', '$.a' RETURNING INT)", 5),
+    ("JSON_VALUE('{\"a\": true}', '$.a' RETURNING BOOLEAN)", True),
+    ("JSON_VALUE('{\"a\": [0.998]}', '$.a[0]' RETURNING DOUBLE)", 0.998),
+    ("JSON_VALUE('{\"a\": true}', 'lax $.b' RETURNING BOOLEAN DEFAULT FALSE ON EMPTY)", False),
+    ("JSON_VALUE('{\"a\": true}', 'strict $.b' DEFAULT 'no' ON ERROR)", "no"),
+    ("JSON_VALUE('{\"a\": true}', '$.b' DEFAULT 'no' ON EMPTY)", None),
+    ("JSON_VALUE('{', 'lax $.b' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "empty"),
+    ("JSON_VALUE('{\"a\": null}', '$.a' DEFAULT 'empty' ON EMPTY DEFAULT 'error' ON ERROR)", "error"),
+    ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING INT DEFAULT (1 + 6) * 2 ON ERROR)", 14),
+    ("JSON_VALUE(CAST(NULL AS STRING), '$.a' DEFAULT 'no' ON ERROR)", None),
+    ("JSON_VALUE(JSON_QUERY('[{\"a\": 1}]', '$[0]' NULL ON ERROR), '$.a' ERROR ON ERROR ERROR ON EMPTY)", "1"),
+    ("JSON_QUERY('{}', '$' WITH CONDITIONAL ARRAY WRAPPER)", "[{}]"),
+    ("JSON_QUERY('[1, 2]', '$' WITH CONDITIONAL WRAPPER)", "[1,2]"),
+    ("JSON_QUERY('[1, 2]', '$' WITH UNCONDITIONAL ARRAY WRAPPER)", "[[1,2]]"),
+    ("JSON_QUERY('1', '$' WITH WRAPPER)", "[1]"),
+    ("JSON_QUERY('1', '$' WITHOUT ARRAY WRAPPER EMPTY ARRAY ON ERROR)", "[]"),
+    ("JSON_QUERY('{}', 'lax $.invalid' EMPTY OBJECT ON EMPTY)", "{}"),
+    ("JSON_QUERY('[1, \"a\", null, {\"b\": true}, 1.5]', '$' RETURNING ARRAY<STRING>)", ["1", "a", None, '{"b":true}', "1.5"]),
+    ("JSON_QUERY('{\"a\": 1}', '$.a' RETURNING ARRAY<STRING> WITH WRAPPER)", ["1"]),
+    ("JSON_QUERY('{}', '$' RETURNING ARRAY<STRING> EMPTY ARRAY ON ERROR)", []),
+    ("JSON_QUERY('{}', '$' RETURNING ARRAY<STRING>)", None),
+    ("JSON_EXISTS('{\"a\": true}', 'strict $.b' TRUE ON ERROR)", True),
+    ("JSON_EXISTS('{\"a\": true}', 'lax $.b' TRUE ON ERROR)", False),
+    ("JSON_EXISTS('{', '$' UNKNOWN ON ERROR)", None),
     ("'1' IS JSON AND '\"x\"' IS JSON VALUE AND 'null' IS JSON SCALAR AND '[]' IS JSON ARRAY AND '{}' IS JSON OBJECT", True),
     ("'abc' IS JSON OR 'NaN' IS JSON OR '[]' IS JSON OBJECT OR CAST(NULL AS STRING) IS JSON", False),
     ("'{}' IS NOT JSON ARRAY", True),
+    ("JSON_STRING('a\"ä\n/')", '"a\\"ä\\n/"'),
+    ("JSON_QUOTE('a\"ä\n/')", '"a\\"\\u00e4\\n\\/"'),
+    ("JSON_STRING(TIMESTAMP '2020-01-02 03:04:00.120')", '"2020-01-02T03:04:00.12"'),
+    ("JSON_STRING(TO_TIMESTAMP_LTZ(1000, 3))", '"1970-01-01T00:00:01Z"'),
+    (
+        "JSON_ARRAY(DATE '2020-01-02', TIME '03:04:00', 1.50, 1E10, CAST('NaN' AS DOUBLE), TRUE, ENCODE('a', 'UTF-8'))",
+        '["2020-01-02","03:04:00",1.50,1.0E10,"NaN",true,"YQ=="]',
+    ),
+    ("JSON_OBJECT('a' VALUE JSON('[1, 2]'), 'b' VALUE '[]', 'a' VALUE JSON_ARRAY())", '{"a":[],"b":"[]"}'),
+    ("PRINTF('%s|%5s|%-5s|%.2s|%S|%b|%%|%2$s', 'abc', 1, 2, 'xyz', 'a', NULL)", "abc|    1|2    |xy|A|false|%|1"),
+    ("PRINTF('%d|%05d|%+d|%,d|%(d|%-6d|% d', 7, -7, 7, 1234567, -7, 7, 7)", "7|-0007|+7|1,234,567|(7)|7     | 7"),
+    ("PRINTF('%x|%X|%08x|%o|%x', 255, 255, 255, 8, -1)", "ff|FF|000000ff|10|ffffffff"),
+    (
+        "PRINTF('%f|%.2f|%8.1f|%,.1f|%e|%.1E', 1.5, 1.005E0, -2.25, 1234.56, 12345.678E0, 0.00999)",
+        "1.500000|1.01|    -2.3|1,234.6|1.234568e+04|1.0E-02",
+    ),
+    ("PRINTF('%s %s %s', 1E10, 1.50, TRUE)", "1.0E10 1.50 true"),
+    ("PRINTF('%s', CAST(NULL AS STRING))", "null"),
+    ("PRINTF(CAST(NULL AS STRING), 1)", None),
+    ("UNHEX('616263')", b"abc"),
+    ("UNHEX('abc')", b"\n\xbc"),
+    ("UNHEX('1 2')", None),
+    ("TYPEOF(MAP['a', 1.5])", "MAP<STRING, DECIMAL(2, 1)> NOT NULL"),
+    ("CONVERT_TZ('1970-01-01 00:00:00', 'UTC', 'America/Los_Angeles')", "1969-12-31 16:00:00"),
+    ("CONVERT_TZ('1970-01-01 00:00:00', 'GMT-08:30', 'PST')", "1970-01-01 00:30:00"),
+    ("CONVERT_TZ('today', 'UTC', 'UTC')", None),
+    ("'abc' SIMILAR TO '(a|b)_c' AND 'a-b' SIMILAR TO '[[:ALPHA:]-]+' AND 'a|b%' SIMILAR TO 'a!|_!%' ESCAPE '!'", True),
+    ("'abc' SIMILAR TO 'b' OR 'a.c' NOT SIMILAR TO 'a.c' OR 'abc' SIMILAR TO 'a.c'", False),
+    ("(TIME '2:55:00', INTERVAL '1' HOUR) OVERLAPS (TIME '3:30:00', INTERVAL '2' HOUR)", True),
+    ("(TIME '10:00:00', TIME '9:00:00') OVERLAPS (TIME '10:15:00', INTERVAL '3' HOUR)", False),
 ]
 
 
@@ -558,6 +612,9 @@ def test_results_have_the_types_of_flink(expression: str, type_name: str) -> Non
         ("CAST('maybe' AS BOOLEAN)", "'maybe' is no BOOLEAN"),
         ("REGEXP(s, r || '[')", "regular expression"),
         ("FROM_BASE64('a')", "'a' is not Base64"),
+        ("JSON('{a}')", "'{a}' is not JSON"),
+        ("PRINTF('%d', s)", "%d takes no str, such as 'abc'"),
+        ("PRINTF('%s %s', s)", "has an argument 2, which is not given"),
         ("TIMESTAMPADD(DAY, 1, DATE '9999-12-31')", "years from 1 to 9999"),
         ("t + INTERVAL '1' YEAR", "years from 1 to 9999"),
     ],
@@ -623,3 +680,17 @@ def test_a_mistake_is_shown_where_it_is(expression: str, mark: str, message: str
     first, _, below = str(error.value).split("\n")
     assert message in first
     assert below == f"  {' ' * len('SELECT ')}{mark}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("JSON_VALUE(s, '$.a' ERROR ON ERROR)", "the path finds no value"),
+        ("JSON_QUERY(s, 'lax $' ERROR ON EMPTY)", "the path finds no value"),
+        ("JSON_EXISTS(s, '$' ERROR ON ERROR)", "the path finds no value"),
+        ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING INT ERROR ON ERROR)", "'x' is no DECIMAL"),
+    ],
+)
+def test_an_error_of_json_ends_the_job_if_it_should(expression: str, message: str) -> None:
+    with pytest.raises(JobFailed, match=message):
+        evaluated(expression)

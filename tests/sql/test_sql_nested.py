@@ -61,6 +61,18 @@ FUNCTIONS: dict[str, list[Any]] = {
     "a IN (ARRAY[7], ARRAY[1])": [False, False, None, True],
     "COALESCE(a, ARRAY[9])": [[1, 2, None], [], [9], [7]],
     "CASE WHEN i > 1 THEN m END": [VALUES[1][0], None, None, None],
+    "JSON_STRING(r)": ['{"x":1,"y":["p",null]}', '{"x":null,"y":null}', None, '{"x":4,"y":[]}'],
+    "JSON_STRING(MAP_UNION(MAP['x', 7], m))": ['{"a":1,"b":null,"x":7}', '{"x":7}', None, '{"c":3,"x":7}'],
+    "JSON_STRING(aa)": ['[{"x":1}]', "[null]", None, "[]"],
+    "JSON_OBJECT('b' VALUE i ABSENT ON NULL)": ['{"b":2}', '{"b":1}', "{}", '{"b":1}'],
+    "JSON_OBJECT('b' VALUE a, KEY 'a' VALUE JSON_ARRAY(i, m['a'], NULL))": [
+        '{"a":[2,1],"b":[1,2,null]}',
+        '{"a":[1],"b":[]}',
+        '{"a":[],"b":null}',
+        '{"a":[1],"b":[7]}',
+    ],
+    "JSON_ARRAY(i, JSON_OBJECT() NULL ON NULL)": ["[2,{}]", "[1,{}]", "[null,{}]", "[1,{}]"],
+    "CONCAT_WS('-', r.y[1], CAST(i AS STRING))": ["p-2", "1", "", "1"],
     "CAST(a AS ARRAY<STRING>)": [["1", "2", None], [], None, ["7"]],
     "CAST(m AS MAP<STRING, DECIMAL(5, 2)>)": [[("a", Decimal("1.00")), ("b", None)], [], None, [("c", Decimal("3.00"))]],
 }
@@ -103,12 +115,13 @@ def test_nested_columns_of_files(tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "1.json").write_text("".join(f"{json.dumps(line)}\n" for line in LINES))
     columns = "k STRING, a ARRAY<INT>, m MAP<STRING, DECIMAL(5, 2)>, r ROW<x BIGINT, `y z` ARRAY<STRING>, d ROW(`on` DATE)>"
-    for name, form in (("given", "json"), ("parquets", "parquet"), ("again", "json")):
+    for name, form in (("given", "json"), ("parquets", "parquet"), ("orcs", "orc"), ("again", "json")):
         table(name, form, columns)
     table("parts", "json", "e BIGINT, u DECIMAL(6, 2), d DATE, n ROW<q BIGINT, w STRING>")
     tables.execute_sql("INSERT INTO parquets SELECT * FROM given").wait()
+    tables.execute_sql("INSERT INTO orcs SELECT * FROM parquets").wait()
     tables.execute_sql(
-        "INSERT INTO again SELECT p.* FROM parquets AS p JOIN given AS g ON COALESCE(p.k, '') = COALESCE(g.k, '')"
+        "INSERT INTO again SELECT p.* FROM orcs AS p JOIN given AS g ON COALESCE(p.k, '') = COALESCE(g.k, '')"
     ).wait()
     assert written("again") == sorted(LINES, key=repr)
     tables.execute_sql("INSERT INTO parts SELECT a[1], m['u'], r.d.`on`, ROW(1, k) FROM parquets WHERE r.`y z`[1] = 's'").wait()

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sql_results import Order
 
 import forkpoint as fp
@@ -17,6 +18,7 @@ from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import Query
 from forkpoint.state_processor import SavepointReader
 from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
 from forkpoint.testing import ABORT, PAUSE, Advance, Eof, ManualClock, TestSource, run_local
 
 TTL_S = 10
@@ -190,3 +192,47 @@ def test_what_is_taken_back_after_it_has_expired_changes_nothing() -> None:
     found = changes_of(queries, script)
     assert found["totals"] == {(1, 2, 7, 2, "b"): 1, (2, 1, 8, 1, "b"): 1, (3, 1, 9, 1, "a"): 1}
     assert found["pairs"] == {(1, 1): 2}
+
+
+ENDLESS = """
+CREATE TABLE events (k STRING, v INT, ts AS LOCALTIMESTAMP, WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
+CREATE TABLE known (k STRING, v INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3');
+CREATE TABLE out (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
+"""
+COUNTED = "SELECT k, COUNT(*) FROM events GROUP BY k"
+JOINED = "SELECT {} a.k, a.v FROM events AS a JOIN known AS b ON a.k = b.k"
+
+
+@pytest.mark.parametrize(
+    ("statements", "operators"),
+    [
+        (f"INSERT INTO out {COUNTED}", "out-group-by-k"),
+        (
+            f"INSERT INTO out SELECT a.k, n FROM ({COUNTED}) AS a (k, n) JOIN events AS b ON a.k = b.k",
+            "out-group-by-k, out-join-events",
+        ),
+        ("INSERT INTO out SELECT '', COUNT(DISTINCT k) FROM events", "out-aggregate"),
+        ("INSERT INTO out SELECT k, v FROM events ORDER BY v LIMIT 1", "out-over"),
+        ("INSERT INTO out " + JOINED.format(""), "out-join-events-known"),
+        ("INSERT INTO out " + JOINED.format("/*+ STATE_TTL('a' = '1 d') */"), ""),
+        ("INSERT INTO out " + JOINED.format("/*+ STATE_TTL('a' = '0 s') */"), ""),
+        (f"SET 'table.exec.state.ttl' = '1 d'; INSERT INTO out {COUNTED}", ""),
+        (f"SET 'table.exec.state.ttl' = '0 s'; INSERT INTO out {COUNTED}", ""),
+        (f"INSERT INTO out {COUNTED.replace('events', 'known')}", ""),
+        ("INSERT INTO out SELECT '', COUNT(*) + MAX(v) FROM events", ""),
+        ("INSERT INTO out SELECT k, COUNT(*) FROM events GROUP BY k, TUMBLE(ts, INTERVAL '1' DAY)", ""),
+        (f"EXPLAIN INSERT INTO out {COUNTED}", ""),
+    ],
+)
+def test_state_without_limit_of_endless_input_is_told_once(
+    statements: str, operators: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, source = Session(fp.StreamExecutionEnvironment.get_execution_environment()), Text(ENDLESS + statements)
+    for statement in parse(source):
+        execute(session, statement, source)
+    told = [record.getMessage() for record in caplog.records]
+    before, after = (
+        "INSERT INTO out keeps state that grows as long as its input goes on, in ",
+        ": bound it by windows or event time, ",
+    )
+    assert told == ([f"{before}{operators}{after}or SET 'table.exec.state.ttl' (to '0 s' if that is meant)"] if operators else [])

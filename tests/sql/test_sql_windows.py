@@ -118,6 +118,11 @@ CUMULATE = (
 )
 SESSION = "TABLE(SESSION(TABLE readings PARTITION BY k, DESCRIPTOR(ts), INTERVAL '3' SECONDS))"
 BOUNDS, BY_WINDOW = "window_start AS s, window_end AS e", "GROUP BY window_start, window_end"
+COLLECTED = "ARRAY_JOIN(ARRAY_SORT(ARRAY_AGG(DISTINCT CAST(v AS STRING))), ','), CARDINALITY(COLLECT(v)), JSON_ARRAYAGG(k)"
+DUCKDB_COLLECTED = (
+    "COALESCE(string_agg(DISTINCT v::VARCHAR, ',' ORDER BY v::VARCHAR), ''), COUNT(DISTINCT v), "
+    """'[' || COALESCE(string_agg('"' || k || '"', ','), '') || ']'"""
+)
 HOURLESS = "INTERVAL '5' SECOND, INTERVAL '15' SECOND"
 
 # The windows, the query, and DuckDB's: over ``windows``, which has each row once for each window that it is in time for, with
@@ -136,8 +141,8 @@ QUERIES = [
     ),
     (
         hop,
-        f"SELECT {BOUNDS}, k, COUNT(DISTINCT v), COUNT(*) FROM {HOP} {BY_WINDOW}, k",
-        "SELECT s, e, k, COUNT(DISTINCT v), COUNT(*) FROM windows GROUP BY s, e, k",
+        f"SELECT {BOUNDS}, k, COUNT(DISTINCT v), COUNT(*), {COLLECTED} FROM {HOP} {BY_WINDOW}, k",
+        f"SELECT s, e, k, COUNT(DISTINCT v), COUNT(*), {DUCKDB_COLLECTED} FROM windows GROUP BY s, e, k",
     ),
     (
         hop,
@@ -147,8 +152,8 @@ QUERIES = [
     (cumulate, f"SELECT {BOUNDS}, SUM(v) FROM {CUMULATE} {BY_WINDOW}", "SELECT s, e, SUM(v) FROM windows GROUP BY s, e"),
     (
         partial(in_sessions, key=lambda row: row.k),
-        f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MIN(v) FROM {SESSION} {BY_WINDOW}, k",
-        "SELECT s, e, k, COUNT(*), SUM(v), MIN(v) FROM windows GROUP BY s, e, k",
+        f"SELECT {BOUNDS}, k, COUNT(*), SUM(v), MIN(v), PERCENTILE(v, 0.25), {COLLECTED} FROM {SESSION} {BY_WINDOW}, k",
+        f"SELECT s, e, k, COUNT(*), SUM(v), MIN(v), quantile_cont(v, 0.25), {DUCKDB_COLLECTED} FROM windows GROUP BY s, e, k",
     ),
     (
         partial(in_sessions, key=lambda row: None),

@@ -13,7 +13,16 @@ import forkpoint as fp
 from forkpoint import DataTypes, Over, Session, Slide, Table, Tumble, call, col, lit
 from forkpoint.relational.canonical import canonical
 from forkpoint.table.api import expressions as e
-from forkpoint.table.api.expression import JsonType, TimeIntervalUnit, TimePointUnit
+from forkpoint.table.api.expression import (
+    JsonExistsOnError,
+    JsonOnNull,
+    JsonQueryOnEmptyOrError,
+    JsonQueryWrapper,
+    JsonType,
+    JsonValueOnEmptyOrError,
+    TimeIntervalUnit,
+    TimePointUnit,
+)
 
 ROWS = "CREATE TABLE t (k STRING, g BIGINT, v BIGINT, x DOUBLE, ts TIMESTAMP(3), a ARRAY<BIGINT>, r ROW<f INT, g STRING>, {}) {}"
 OTHER = "CREATE TABLE u (k2 STRING, w BIGINT) {}"
@@ -141,6 +150,31 @@ EXPRESSIONS: list[tuple[str, Any]] = [
     (
         "JSON_VALUE(k, '$.a'), k IS JSON OBJECT, JSON_EXISTS(k, '$.b')",
         [k.json_value("$.a"), k.is_json(JsonType.OBJECT), k.json_exists("$.b")],
+    ),
+    (
+        "JSON_VALUE(k, '$.a' RETURNING BIGINT DEFAULT g ON EMPTY ERROR ON ERROR), JSON_EXISTS(k, '$' TRUE ON ERROR), "
+        "JSON_QUERY(k, 'lax $' WITH CONDITIONAL ARRAY WRAPPER EMPTY ARRAY ON EMPTY NULL ON ERROR)",
+        [
+            k.json_value("$.a", DataTypes.BIGINT(), JsonValueOnEmptyOrError.DEFAULT, g, JsonValueOnEmptyOrError.ERROR),
+            *(
+                k.json_exists("$", JsonExistsOnError.TRUE),
+                k.json_query("lax $", JsonQueryWrapper.CONDITIONAL_ARRAY, JsonQueryOnEmptyOrError.EMPTY_ARRAY),
+            ),
+        ],
+    ),
+    (
+        "JSON_OBJECT('a' VALUE v, 'b' VALUE JSON_ARRAY(k NULL ON NULL) ABSENT ON NULL), JSON_OBJECT(), JSON_ARRAY()",
+        [
+            e.json_object(JsonOnNull.ABSENT, "a", v, "b", e.json_array(JsonOnNull.NULL, k)),
+            *(e.json_object(JsonOnNull.NULL), e.json_array(JsonOnNull.NULL)),
+        ],
+    ),
+    (
+        "JSON_OBJECTAGG(k VALUE v), JSON_ARRAYAGG(v), ARRAY_AGG(DISTINCT v), COLLECT(k), PERCENTILE(v, 0.5)",
+        [
+            e.json_object_agg(JsonOnNull.NULL, k, v),
+            *(e.json_array_agg(JsonOnNull.ABSENT, v), v.array_agg.distinct, k.collect, v.percentile(0.5)),
+        ],
     ),
     ("ARRAY[v, 1], MAP['x', v], CAST(NULL AS STRING)", [e.array(v, 1), e.map_("x", v), e.null_of(DataTypes.STRING())]),
     ("MD5(k), SPLIT_INDEX(k, ',', 1), LOG(2, x), LN(x)", [k.md5, call("SPLIT_INDEX", k, ",", 1), x.log(2), x.log()]),

@@ -69,3 +69,23 @@ def test_tables_and_views_are_known_by_name(tmp_path: Path) -> None:
     assert [tuple(row) for row in found.execute().collect()] == [(400,)]
     t_env.execute_sql("DROP VIEW totals")
     assert "totals" not in t_env.list_tables()
+
+
+def test_a_table_that_is_defined_anew_is_read_anew(tmp_path: Path) -> None:
+    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    t_env = fp.StreamTableEnvironment.create(env)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.json").write_text(json.dumps({"k": name}))
+    definition = "CREATE TABLE t (k STRING) WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{}')"
+    found = []
+    for change in (
+        definition.format(tmp_path / "a"),
+        f"ALTER TABLE t SET ('path' = '{tmp_path / 'b'}')",
+        "DROP TABLE t",
+        definition.format(tmp_path / "a"),
+    ):
+        t_env.execute_sql(change)
+        if not change.startswith("DROP"):
+            found += [row.k for row in t_env.execute_sql("SELECT * FROM t").collect()]
+    assert found == ["a", "b", "a"]

@@ -227,7 +227,7 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("values of different types", lambda t, env: env.from_elements([(1,), ("x",)])),
     ("has 1 values, but there are 2 columns", lambda t, env: env.from_elements([(1,)], ["a", "b"])),
     ("there is no table 'nothing'", lambda t, env: env.from_path("nothing")),
-    ("overwrite=True is not supported", lambda t, env: t.execute_insert("x", overwrite=True)),
+    ("there is no table 'x'", lambda t, env: t.execute_insert("x", overwrite=True)),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set_local_timezone("Asia/Shanghai")),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set("table.local-time-zone", "Asia/Shanghai")),
     ("is not a duration", lambda t, env: env.get_config().set("table.exec.state.ttl", "an hour")),
@@ -251,6 +251,7 @@ def test_settings_and_the_catalogue(t_env: fp.StreamTableEnvironment) -> None:
     tables.execute_sql("CREATE DATABASE other")
     tables.use_database("other")
     assert (tables.get_current_catalog(), tables.get_current_database()) == ("default_catalog", "other")
+    assert rows(tables.sql_query("SELECT CURRENT_DATABASE(), k FROM (VALUES (1)) AS t (k)")) == [("other", 1)]
     assert tables.list_databases() == ["default_database", "other"]
     assert [tables.drop_view("default_database.v"), tables.drop_view("default_database.v")] == [True, False]
     assert "ABS" in tables.list_functions()

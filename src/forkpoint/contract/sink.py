@@ -144,6 +144,15 @@ class Sink(ABC, Generic[T_contra]):
         and removed; raises ``OutputLost`` if that is impossible.
         """
 
+    def begin(self, epoch: int, incarnation: str) -> None:
+        """Called on the driver at a start that restores nothing: what earlier runs of the job have not made visible is no part of
+        its results. All its epochs are later than ``epoch``. Like ``commit``, it may be called again, also late.
+        ``incarnation``: as of CommitterContext."""
+
+    def finish(self, epoch: int, incarnation: str) -> None:
+        """Called on the driver after the commit of the epoch with which all input has ended, and again whenever that commit is
+        repeated."""
+
     def cleanup(self, uid: str, job: str, generation: int) -> None:
         """Remove the staged output of runs up to ``generation``.
 

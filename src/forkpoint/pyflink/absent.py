@@ -135,9 +135,7 @@ _NAMES = _each(
         ),
         "AtomicType DayTimeIntervalType FractionalType IntegralType ListViewType MapViewType MultisetType NumericType RawType "
         "Resolution UserDefinedType YearMonthIntervalType ZonedTimestampType": _NO_TYPE,
-        "descriptor json json_array json_array_agg json_object json_object_agg object_of temporal_overlaps": Reason(
-            "SQL has no such function here", "write one in Python: udf()"
-        ),
+        "descriptor object_of temporal_overlaps": Reason("SQL has no such function here", "write one in Python: udf()"),
         "ACC ArrowSerializer DataView BatchedSerializer DelegatingAsyncScalarFunction DelegatingPandasAggregateFunction "
         "DelegatingScalarFunction DelegationTableFunction Deprecated Experimental ImperativeAggregateFunction Internal "
         "OverWindowPartitioned OverWindowPartitionedOrdered OverWindowPartitionedOrderedPreceding "

@@ -47,9 +47,9 @@ _CATALOGS = "Catalog CatalogDescriptor ObjectIdentifier ObjectPath"
 _EXPRESSIONS = """
     CURRENT_RANGE CURRENT_ROW UNBOUNDED_RANGE UNBOUNDED_ROW and_ array atan2 call call_sql coalesce col concat concat_ws
     convert_tz current_database current_date current_time current_timestamp current_watermark date_format e from_unixtime
-    if_then_else json_string lag lead lit local_time local_timestamp log map_ map_from_arrays negative not_ null_of or_ pi
-    rand rand_integer range_ row row_interval source_watermark timestamp_diff to_date to_timestamp to_timestamp_ltz
-    unix_timestamp uuid with_all_columns with_columns without_columns
+    if_then_else json_array json_array_agg json_object json_object_agg json_string lag lead lit local_time local_timestamp
+    log map_ map_from_arrays negative not_ null_of or_ pi rand rand_integer range_ row row_interval source_watermark
+    timestamp_diff to_date to_timestamp to_timestamp_ltz unix_timestamp uuid with_all_columns with_columns without_columns
 """
 _TABLES = "AggregatedTable GroupWindowedTable GroupedTable OverWindowedTable"
 _UNITS = """

@@ -10,7 +10,20 @@ from msgspec.structs import replace
 from forkpoint.relational.canonical import last_moment
 from forkpoint.relational.event_time import rowtimes
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
-from forkpoint.relational.plan import LEFT, RIGHT, Join, Over, Plan, Select, Within, is_updating, unwrapped, window_columns
+from forkpoint.relational.plan import (
+    LEFT,
+    RIGHT,
+    Join,
+    Over,
+    Plan,
+    Select,
+    Within,
+    is_updating,
+    keys_of,
+    unwrapped,
+    window_columns,
+)
+from forkpoint.relational.types import SqlType
 from forkpoint.relational.windows import Role, Windows
 
 Conditions = tuple[Expression, ...]
@@ -118,6 +131,15 @@ def in_windows(over: Over) -> Over:
     found = [(below[each.name], each) for each in over.partition if isinstance(each, Column) and each.name in below]
     keys = {column.role: each for column, each in found if not column.of.processing}
     return replace(over, until=last_moment(keys["end"], keys["end"].type)) if keys.keys() >= {"start", "end"} else over
+
+
+def until_end(plan: Plan) -> Over:
+    """The rows that remain of a result that changes, once all input has ended."""
+    plain = {field.name for field in plan.schema if not field.type.is_nested}
+    keys = [sorted(key) for key in keys_of(plan) if key and key <= plain]
+    names = min(keys, key=len, default=sorted(plain))
+    partition = tuple(Column(field.name, field.type) for field in plan.schema if field.name in names)
+    return Over(plan, partition, (), (), Literal("9999-12-31T00:00:00", SqlType("TIMESTAMP", nullable=False)))
 
 
 def _difference(condition: Expression) -> tuple[Column, Column, str, int] | None:

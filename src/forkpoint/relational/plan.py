@@ -297,7 +297,7 @@ class OverCall(msgspec.Struct, frozen=True):
 class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
     """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``.
     ``until``: the last moment of the window of a partition's rows, if it has those of one; then only their final result is
-    emitted."""
+    emitted. A literal is the end of all input."""
 
     input: Plan
     partition: tuple[Expression, ...]
@@ -377,6 +377,8 @@ def is_updating(plan: Plan) -> bool:
             return True
         case Aggregate() if not is_windowed(plan):
             return True
+        case Over():
+            return False
     return any(map(is_updating, inputs_of(plan)))
 
 

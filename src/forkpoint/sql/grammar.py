@@ -52,6 +52,8 @@ _PARTS: dict[type, frozenset[str]] = {
     exp.Between: frozenset({"this", "low", "high"}),
     exp.In: frozenset({"this", "expressions", "query"}),
     exp.Filter: _OPERATOR,
+    exp.JSONObject: frozenset({"expressions", "null_handling"}),
+    exp.JSONObjectAgg: frozenset({"expressions", "null_handling"}),
 }
 _NAMES = {
     "laterals": "LATERAL",
@@ -61,6 +63,7 @@ _NAMES = {
     "sample": "TABLESAMPLE",
     "except_": "EXCEPT in a list of columns",
     "replace": "REPLACE in a list of columns",
+    "this": "ORDER BY in an aggregate",
     "on": "DISTINCT ON",
     "recursive": "WITH RECURSIVE",
     "symmetric": "BETWEEN SYMMETRIC",

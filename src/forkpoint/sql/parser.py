@@ -128,14 +128,27 @@ def _statement(source: Text, tokens: Tokens) -> Statement:
 
 def _insert(source: Text, tokens: Tokens) -> Insert:
     tokens.expect("INSERT")
-    if tokens.peek("OVERWRITE"):
-        raise source.error(tokens.offset, "INSERT OVERWRITE is not supported yet; use INSERT INTO")
-    tokens.expect("INTO")
+    overwrites = tokens.take("OVERWRITE")
+    if not overwrites:
+        tokens.expect("INTO")
     at = tokens.offset
     table = tokens.path(TABLE_NAME)
+    partition = _partition(tokens) if tokens.take("PARTITION") else ()
     options = options_after(source, tokens.end)
     columns = tuple(tokens.names("a column")) if tokens.peek("(") else ()
-    return Insert(table, columns, parse_query(source, tokens), at, options)
+    return Insert(table, columns, parse_query(source, tokens), at, options, overwrites, partition)
+
+
+def _partition(tokens: Tokens) -> tuple[tuple[str, str], ...]:
+    """``(column = value, …)``."""
+    tokens.expect("(")
+    found: list[tuple[str, str]] = []
+    while not found or tokens.take(","):
+        column = tokens.name("a column of PARTITIONED BY")
+        tokens.expect("=")
+        found.append((column, tokens.literal("the value of the partition")))
+    tokens.expect(")")
+    return tuple(found)
 
 
 def _explain(source: Text, tokens: Tokens) -> Explain:

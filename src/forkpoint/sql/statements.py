@@ -131,13 +131,16 @@ class Drop:
 
 @dataclass(frozen=True)
 class Insert:
-    """``columns``: of the table, in the query's order; empty for all of them. ``options``: of the hint OPTIONS."""
+    """``columns``: of the table, in the query's order; empty for all of them. ``options``: of the hint OPTIONS. ``overwrites``:
+    whether the rows replace those that the table has. ``partition``: the texts of columns that all rows share."""
 
     table: str
     columns: tuple[str, ...]
     query: Query
     at: int
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    overwrites: bool = False
+    partition: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sqlglot.errors import ParseError
 from forkpoint.sql.binding.expressions import CALLED
 from forkpoint.sql.errors import SqlError
 from forkpoint.sql.hints import is_left
+from forkpoint.sql.json_clauses import with_json_clauses
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 
@@ -30,7 +31,7 @@ def syntax_tree(tokens: list[Token], query: Query) -> Any:
     text = query.source.text[query.start : query.end]
     _refuse_lost_words(tokens, query)
     try:
-        found = dialect()().parser().parse(named_calls(tokens, CALLED), text)
+        found = dialect()().parser().parse(with_json_clauses(named_calls(tokens, CALLED)), text)
         if len(found) != 1 or found[0] is None:
             raise ParseError("expected one query")
     except ParseError as error:

@@ -143,6 +143,10 @@ class Tokens:
         self._at += 1
         return str(self._tokens[self._at - 1].text)
 
+    def literal(self, what: str) -> str:
+        """A text in single quotes, or a number."""
+        return str(self.number()) if not self.done and self._kind == "NUMBER" else self.text(what)
+
     def value(self, what: str) -> str:
         """A text in single quotes, or a path of names."""
         return self.text(what) if not self.done and self._kind == "STRING" else self.path(what)
@@ -202,6 +206,11 @@ def named_calls(tokens: list[Token], names: Container[str]) -> list[Token]:
         if called and name in names and (before is None or before.token_type.name not in ("ALIAS", "WITH")):
             token.text, token.token_type = CALL + name, TokenType.VAR
     return tokens
+
+
+def called_name(node: Any) -> str:
+    """The name of a call of which sqlglot knows no more than that; "" for other nodes."""
+    return str(node.this).removeprefix(CALL).upper() if type(node).__name__ == "Anonymous" else ""
 
 
 def arguments_of(tokens: list[Token]) -> list[tuple[str, list[Token]]]:

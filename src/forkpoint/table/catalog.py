@@ -149,7 +149,7 @@ class Catalog:
 
     def functions_in(self, space: Space | None = None) -> Functions:
         """The functions that a query may call which looks for names in ``space``."""
-        return self.functions.reachable(lambda name: self.path(name, space))
+        return self.functions.reachable(lambda name: self.path(name, space), (space or self.current)[1])
 
     def has(self, path: str) -> bool:
         return path in self._all or path in self.unnamed

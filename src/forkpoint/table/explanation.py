@@ -9,7 +9,7 @@ from typing import Any
 
 from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.definitions.rows import on_side
-from forkpoint.relational.expressions import Call, all_of, conjuncts_of
+from forkpoint.relational.expressions import Call, Literal, all_of, conjuncts_of
 from forkpoint.relational.operators.retention import lifetime
 from forkpoint.relational.plan import (
     LEFT,
@@ -34,6 +34,7 @@ from forkpoint.relational.precision import in_ms
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.endless_state import REMEDY
 
 
 class ExplainDetail(Enum):
@@ -58,8 +59,7 @@ def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:
 def advice(plan: Plan, ttl_ms: int | None = None) -> str:
     """What to think about: the nodes whose state nothing bounds."""
     found = [text for node in nodes_of(plan) if (text := _described(node, ttl_ms)).endswith("without limit")]
-    remedy = "bound it by windows or event time, or SET 'table.exec.state.ttl'"
-    lines = [f"advice[{number}]: [WARNING] {text}; {remedy}" for number, text in enumerate(found, 1)]
+    lines = [f"advice[{number}]: [WARNING] {text}; {REMEDY}" for number, text in enumerate(found, 1)]
     return "\n".join(lines) or "No available advice..."
 
 
@@ -124,6 +124,8 @@ def _described(node: Plan, ttl_ms: int | None) -> str:
                 return f"{kind.capitalize()} join{on}, {within}; keeps rows until event time has passed {bound}"
             kept = ", of the right one ".join(dict.fromkeys(lifetime(ttl_of(node, each, ttl_ms)) for each in (0, 1)))
             return f"{kind.capitalize()} join{on}; keeps the rows of both inputs, {kept}"
+        case Over(until=Literal()):
+            return "Final rows; keeps rows until the input has ended"
         case Over(order=order, calls=(), until=until):
             kept = f"until event time has passed {until}" if until else "until the input has ended"
             return f"Sort by {', '.join(map(str, order))}; keeps rows {kept}"

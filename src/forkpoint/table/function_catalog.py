@@ -58,10 +58,12 @@ class FunctionCatalog:
     def names(self) -> Iterable[str]:
         return sorted({*self.system, *self.own})
 
-    def reachable(self, path: Callable[[str], str]) -> Functions:
-        """The functions that a query may call. ``path``: of a name in the query."""
+    def reachable(self, path: Callable[[str], str], database: str) -> Functions:
+        """The functions that a query in a database may call. ``path``: of a name in the query."""
         names = frozenset(each.rpartition(".")[2].upper() for each in (*self.names(), *self.unnamed)) - _KEYWORDS
-        return Functions({**self.system, **self.unnamed}, lambda name: self.own.get(path(name).lower()), names, self.called)
+        return Functions(
+            {**self.system, **self.unnamed}, lambda name: self.own.get(path(name).lower()), names, self.called, database
+        )
 
     def create(self, path: str, given: Any, *, system: bool, if_not_exists: bool = False) -> None:
         """Raises ConfigError."""

@@ -13,15 +13,17 @@ from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.streams.streams import DataStream
 from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
+from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, items_of
+from forkpoint.relational.bounds import until_end
+from forkpoint.relational.expressions import Column, Item, items_of
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
-from forkpoint.relational.precision import as_it_runs, converted, cut_columns
+from forkpoint.relational.precision import as_it_runs, cut_columns
 from forkpoint.relational.translation import Translator, free_name, selected, upserts
-from forkpoint.relational.types import Field, SqlType, widens
+from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
 from forkpoint.sql.parser import parse
@@ -34,6 +36,8 @@ from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, Vi
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
+from forkpoint.table.endless_state import is_endless, warn_of_endless_state
+from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
@@ -66,6 +70,7 @@ class Session:
     _versions: dict[_Source, tuple[Edge, ...]] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
+    _overwritten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.catalog.states.place is None:
@@ -74,7 +79,7 @@ class Session:
 
     def on(self, env: StreamExecutionEnvironment) -> Session:
         """The same tables and settings, for a job of another environment."""
-        return replace(self, env=env, inserted=[], _sources={}, _versions={}, _names=set(), _processes={})
+        return replace(self, env=env, inserted=[], _sources={}, _versions={}, _names=set(), _processes={}, _overwritten=set())
 
     def forget_job(self) -> None:
         """Begin the next job: the operators so far belong to one that has been started."""
@@ -82,6 +87,7 @@ class Session:
         self._versions.clear()
         self._names.clear()
         self._processes.clear()
+        self._overwritten.clear()
         self.inserted = []
 
     # -- statements
@@ -93,6 +99,7 @@ class Session:
             if statement.like is not None:
                 statement = like(statement, self._table(statement.like.table, statement.like.at, source))
             self.catalog.tables[path] = self._bound(statement)
+            self._read_anew(path)
 
     def defined(self, ddl: str) -> CreateTable:
         """The table of a CREATE TABLE statement, which is not created."""
@@ -132,6 +139,7 @@ class Session:
                 self._rename(self.catalog.tables, path, to, lambda problem: statement.source.error(statement.at, problem))
             case _:
                 self.catalog.tables[path] = self._bound(altered(table, statement))
+                self._read_anew(path)
 
     def create_view(self, statement: CreateView) -> None:
         source = statement.query.source
@@ -167,12 +175,20 @@ class Session:
         new = self.catalog.path(to) if "." in to or not space else f"{space}.{to}"
         self._is_free(new, False, error)
         kind[new] = kind.pop(path)
+        self._read_anew(new)
+
+    def _read_anew(self, path: str) -> None:
+        """A table has another definition now: later queries have a source of their own. That of earlier ones keeps its name."""
+        for sources in (self._sources, self._versions):
+            for name, options in [each for each in sources if each[0] == path]:
+                sources[name, (*options, ("", str(len(sources))))] = sources.pop((name, options))
 
     def add_stream(self, name: str, stream: DataStream[Any], schema: Schema | None = None) -> None:
         """Make a stream a table of the catalogue, with the fields of its type as columns."""
         path = self.catalog.path(name)
         self._is_free(path, False, ConfigError)
         self.catalog.streams[path] = stream_table(name, stream, schema, self.catalog.functions_in())
+        self._read_anew(path)
 
     def _is_free(self, path: str, if_not_exists: bool, error: Callable[[str], ConfigError]) -> bool:
         """Whether a table or view may be created there; False if there is one already, and that is no error."""
@@ -311,22 +327,31 @@ class Session:
         """The table that an INSERT writes, and what it writes. Raises SqlError."""
         table = self._table(statement.table, statement.at, statement.query.source)
         table = table.with_options(statement.options)
-        return table, _fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
+        plan = fitted(_without_sort(self.plan(statement.query, given), statement.query), table, statement)
+        final = statement.overwrites or self.env.options.runtime_mode is RuntimeExecutionMode.BATCH
+        return table, until_end(plan) if final and is_updating(plan) and takes(table) == "added" else plan
 
     def insert(self, statement: Insert, given: Mapping[str, Plan] = MappingProxyType({})) -> None:
         """Add the operators that write a query's result into a table. ``given``: as of ``plan``."""
         source, name = statement.query.source, self.catalog.path(statement.table)
         table, plan = self.plan_of_insert(statement, given)
+        if name in (self.inserted if statement.overwrites else self._overwritten):
+            raise source.error(statement.at, f"a job that overwrites table {name!r} has one INSERT into it; use UNION ALL")
         job_name = free_name(name, self._names)
-        sink = sink_of(table, job_name.removeprefix(name))
+        partition = replaced_directory(table, statement)
+        sink = sink_of(table, job_name.removeprefix(name), overwrites=statement.overwrites, partition=partition)
         updating, taken = is_updating(plan), takes(table)
         if updating and taken == "added":
             raise source.error(
                 statement.at,
                 f"table {name!r} ({table.options['connector']}) takes added rows only, but this query also changes rows that "
-                "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print'",
+                "it has written before; use a connector that takes changes, such as 'upsert-kafka' or 'print', or SET "
+                "'execution.runtime-mode' = 'batch' if its input ends",
             )
         end = self._translated(plan, job_name)
+        if statement.overwrites and is_endless(end):
+            raise source.error(statement.at, "INSERT OVERWRITE is for queries whose input ends; bound it, or use INSERT INTO")
+        warn_of_endless_state(f"INSERT INTO {name}", end, self.settings)
         if updating and taken == "upserts":
             self._check_key(plan, table, statement)
             end = upserts(end, as_it_runs(plan), table.primary_key)
@@ -334,6 +359,8 @@ class Session:
                 end = as_changes(end, table.schema)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted.append(name)
+        if statement.overwrites:
+            self._overwritten.add(name)
 
     def _check_key(self, plan: Plan, table: CreateTable, statement: Insert) -> None:
         keys = keys_of(plan)
@@ -416,52 +443,3 @@ def _key_of(table: CreateTable | StreamTable, name: str) -> tuple[str, ...]:
         return table.primary_key
     problem = f"table {name!r} needs PRIMARY KEY (…) NOT ENFORCED, by which its latest rows are kept"
     raise ConfigError(problem) if isinstance(table, StreamTable) else TableOptions(table).error("", problem)
-
-
-def _fitted(plan: Plan, table: CreateTable, statement: Insert) -> Plan:
-    """The query's columns as the table's: by position, converted as INSERT does."""
-    source = statement.query.source
-    fields = {each.name: each for each in table.schema}
-    computed = set() if table.reading is None else {item.name for item in table.reading.columns} - fields.keys()
-    for at, column in enumerate(statement.columns):
-        if column in statement.columns[:at]:
-            raise source.error(statement.at, f"column {column!r} is named twice")
-        if column in computed:
-            raise source.error(statement.at, f"column {column!r} of table {table.name!r} is computed: it cannot be written")
-        if column not in fields:
-            raise source.error(statement.at, f"table {table.name!r} has no column {column!r}; {did_you_mean(column, fields)}")
-    targets = statement.columns or tuple(fields)
-    if len(targets) != len(plan.schema):
-        raise source.error(
-            statement.query.start,
-            f"the query has {len(plan.schema)} columns ({', '.join(each.name for each in plan.schema)}), but table "
-            f"{table.name!r} takes {len(targets)} ({', '.join(targets)})",
-        )
-    given = {
-        target: _converted(Column(each.name, each.type), fields[target], source, statement)
-        for target, each in zip(targets, plan.schema, strict=True)
-    }
-    null = SqlType("NULL")
-    items = []
-    for target in table.schema:
-        found = given.get(target.name)
-        if found is not None and found.type.nullable and not target.type.nullable:
-            name = Literal(f"{target.name!r} of table {table.name!r}", SqlType("STRING", nullable=False))
-            found = Call("NOT NULL", (found, name), target.type)
-        if found is None:
-            if not target.type.nullable:
-                raise source.error(statement.at, f"column {target.name!r} of table {table.name!r} is NOT NULL, but gets no value")
-            found = Call("CAST", (Literal(None, null),), target.type)
-        items.append(Item(target.name, found))
-    return Select(plan, None, tuple(items))
-
-
-def _converted(value: Column, target: Field, source: Text, statement: Insert) -> Expression:
-    wanted, given = target.type, value.type
-    if not widens(given, wanted):
-        raise source.error(
-            statement.query.start,
-            f"column {value.name!r} of the query is {given.label}, but column {target.name!r} of the table is {wanted.label}; "
-            f"use CAST({value.name} AS {wanted.label})",
-        )
-    return converted(value, wanted)

@@ -170,6 +170,11 @@ class _Table(TableFormat):
         return IcebergFiles(table, self.name)
 
 
+def load_table(catalog_properties: Mapping[str, str], identifier: str) -> Any:
+    """The table as it is now; None if there is none."""
+    return _Table(dict(catalog_properties), identifier, (), False).load()
+
+
 @functools.lru_cache(maxsize=16)
 def _catalog(properties: str, process: int) -> Any:
     """A catalog's client. Depends on the process, because connections do not survive a fork."""

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from forkpoint.connectors.files.avro import AvroFormat, header_of, records_of
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, compression
+from forkpoint.connectors.files.orc import OrcCursor, OrcFormat
 from forkpoint.connectors.files.parsers import CsvParser, JsonParser, LineParser, Stretch, TextParser
 from forkpoint.connectors.files.places import MUST_BE_COMPLETE, Location, SourceFile, source_files
 from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unread
@@ -47,22 +48,22 @@ class FileReader(FormatReader[Any]):
             type,
             from_text=isinstance(file_format, CsvFormat),
             as_encoded=isinstance(file_format, JsonFormat),
-            columns=isinstance(file_format, ParquetFormat),
+            columns=isinstance(file_format, ParquetFormat | OrcFormat),
         )
-        self._parquet: _ParquetCursor | None = None
+        self._open: _ParquetCursor | OrcCursor | None = None
 
     def read(self, range: SplitRange) -> Iterator[Elements | SourceBatch]:
         segments = range.info["files"]
-        if isinstance(self._format, ParquetFormat):
-            return self._read_parquet(segments, self._format)
+        if isinstance(self._format, ParquetFormat | OrcFormat):
+            return self._read_columns(segments, self._format)
         if isinstance(self._format, AvroFormat):
             return self._read_avro(segments, self._format)
         return self._read_lines(segments)
 
     def close(self) -> None:
-        if self._parquet is not None:
-            self._parquet.close()
-            self._parquet = None
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def _read_lines(self, segments: list[dict[str, Any]]) -> Iterator[Elements | SourceBatch]:
         parser = self._parser()
@@ -151,15 +152,18 @@ class FileReader(FormatReader[Any]):
             rest = Unread(f"{file}: cannot read the data after record {after}", location, None)
             yield from self._found(found, len(records) + len(bad), _always(rest))
 
-    def _read_parquet(self, segments: list[dict[str, Any]], of: ParquetFormat) -> Iterator[Elements | SourceBatch]:
+    def _read_columns(self, segments: list[dict[str, Any]], of: ParquetFormat | OrcFormat) -> Iterator[Elements | SourceBatch]:
         for segment in segments:
             file = self._files.file(segment["path"], segment["size"], segment.get("tag"))
             path, size = str(file), segment["size"]
-            if self._parquet is None or self._parquet.path != path or self._parquet.size != size:
+            if self._open is None or self._open.path != path or self._open.size != size:
                 self.close()
-                self._parquet = _ParquetCursor(file, size, self._type, of.case_sensitive)
+                if isinstance(of, OrcFormat):
+                    self._open = OrcCursor(file, size, self._type)
+                else:
+                    self._open = _ParquetCursor(file, size, self._type, of.case_sensitive)
             row = segment["at"]
-            for batch in self._parquet.read(row, segment["end"]):
+            for batch in self._open.read(row, segment["end"]):
                 yield from self._typed(path, row, batch)
                 row += batch.num_rows
 

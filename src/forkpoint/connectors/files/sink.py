@@ -39,21 +39,27 @@ from forkpoint.errors import ConfigError, NotFound, OutputLost, one_of
 from forkpoint.types import TypeInformation, type_of
 from forkpoint.types.variables import T
 
-Format = Literal["parquet", "json", "csv", "text", "avro", "csv-layout"]
+Format = Literal["parquet", "orc", "json", "csv", "text", "avro", "csv-layout"]
 Bucket = Callable[[Any], str] | Sequence[str] | None
 State = Literal["staged", "visible", "missing"]
 
+ORC_COMPRESSIONS = ("zstd", "snappy", "zlib", "lz4", "none")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "brotli", "lz4", "none")
 _JOB = "{job}"
 _MAX_NAMES = 3  # in a message
-_ENDINGS = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv", "text": ".txt", "avro": ".avro", "csv-layout": ".csv"}
+_ENDINGS = {
+    **{each: f".{each}" for each in ("parquet", "orc", "csv", "avro")},
+    "json": ".jsonl",
+    "text": ".txt",
+    "csv-layout": ".csv",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class FileSink(Sink):
     """Writes one file for each epoch, subtask and bucket.
 
-    Created by ``FileSink.parquet``, ``json``, ``csv`` or ``text``.
+    Created by ``FileSink.parquet``, ``orc``, ``json``, ``csv`` or ``text``.
 
     ``path``: a directory of a local or shared file system, or a URL (``s3://``, ``gs://``, ``az://``, ``hdfs://``) with
     credentials from the environment; created when needed. The job's name replaces ``{job}``, so that a fork has its own
@@ -88,6 +94,14 @@ class FileSink(Sink):
         """Parquet files. Columns are written without being converted to Python objects."""
         codec = one_of("FileSink.parquet: compression", compression and str(compression).lower(), COMPRESSIONS)
         return cls._make(path, "parquet", type, bucket, prefix, compression=codec)
+
+    @classmethod
+    def orc(
+        cls, path: str | Path, type: Any = None, *, bucket: Bucket = None, prefix: str = "part", compression: str = "zstd"
+    ) -> Self:
+        """ORC files. ORC has no times of day and durations, and times from 1677 to 2262."""
+        codec = one_of("FileSink.orc: compression", compression and str(compression).lower(), ORC_COMPRESSIONS)
+        return cls._make(path, "orc", type, bucket, prefix, compression="uncompressed" if codec == "none" else codec)
 
     @classmethod
     def json(
@@ -170,7 +184,7 @@ class FileSink(Sink):
         return replace(self, path=path if isinstance(self.path, str) else Path(path))
 
     @property
-    def place(self) -> str:
+    def place(self) -> str | None:
         return f"{self.path}/{self.prefix}-*"
 
     @property

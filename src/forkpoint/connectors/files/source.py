@@ -12,6 +12,7 @@ from forkpoint.connectors.files.builders import FileSourceBuilder, StreamFormat,
 from forkpoint.connectors.files.enumerator import FileEnumerator
 from forkpoint.connectors.files.formats import CsvFormat, FileFormat, JsonFormat, ParquetFormat, TextFormat
 from forkpoint.connectors.files.listing import Listing, SeenFiles, glob_matcher, split_glob, split_url_glob
+from forkpoint.connectors.files.orc import OrcFormat
 from forkpoint.connectors.files.places import FileListing, Location, remote_url, source_files
 from forkpoint.connectors.files.reader import FileReader
 from forkpoint.connectors.formats.reading import OnParseError, check_on_parse_error, side_outputs_of
@@ -38,7 +39,7 @@ class _CsvOptions(_Options, total=False):
 
 @dataclass(frozen=True)
 class FileSource(Source[T]):
-    """Reads the files below a directory; created by ``FileSource.json``, ``csv``, ``parquet`` or ``text``.
+    """Reads the files below a directory; created by ``FileSource.json``, ``csv``, ``parquet``, ``orc`` or ``text``.
 
     All files are one split: their records are ordered by (modification time, path, offset in the file).
 
@@ -77,7 +78,7 @@ class FileSource(Source[T]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Path | str) or not isinstance(self.format, FileFormat):
-            raise ConfigError("create a FileSource with FileSource.json(), csv(), parquet() or text()")
+            raise ConfigError("create a FileSource with FileSource.json(), csv(), parquet(), orc() or text()")
 
     @overload
     @classmethod
@@ -161,6 +162,21 @@ class FileSource(Source[T]):
     ) -> FileSource[Any]:
         """Parquet. Reads only the type's columns, and casts them if that is lossless."""
         return cls._make(path, ParquetFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
+
+    @classmethod
+    def orc(
+        cls,
+        path: str | Path,
+        type: Any = None,
+        *,
+        bounded: bool = False,
+        pattern: str | None = None,
+        max_file_age: timedelta | None = None,
+        max_remembered_files: int = 2048,
+        on_parse_error: OnParseError = "fail",
+    ) -> FileSource[Any]:
+        """ORC. Reads only the type's columns, and casts them if that is lossless; one task reads a whole file."""
+        return cls._make(path, OrcFormat(), type, pattern, bounded, max_file_age, max_remembered_files, on_parse_error)
 
     @classmethod
     def text(

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from forkpoint.connectors.files.orc import as_times, check_orc
 from forkpoint.connectors.files.places import FileName, Location, StagedFile, sink_files
 from forkpoint.connectors.formats.avro import AvroRowSerializationSchema
 from forkpoint.connectors.formats.csv_layout import CsvLayout, rounded
@@ -220,6 +221,28 @@ class _ParquetFile(_FileWriter):
         super().discard()
 
 
+class _OrcFile(_FileWriter):
+    def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
+        from pyarrow import orc
+
+        assert schema is not None
+        try:
+            check_orc(f"FileSink.orc: {self._staged.final.rpartition('/')[0]}", schema)
+        except ConfigError:
+            self.discard()
+            raise
+        self._writer = orc.ORCWriter(self._file, compression=options["compression"])
+
+    def write(self, table: pa.RecordBatch, type: TypeInformation | None) -> None:
+        try:
+            self._writer.write(pa.Table.from_batches([as_times(table, "ns")]))
+        except pa.ArrowInvalid as error:
+            raise TypeNotSupported(f"FileSink.orc: {error}; ORC has times from 1677 to 2262 here") from error
+
+    def _end(self) -> None:
+        self._writer.close()
+
+
 class _CsvFile(_FileWriter):
     def _begin(self, schema: pa.Schema | None, options: dict[str, Any]) -> None:
         nested = [f.name for f in schema or () if pa.types.is_nested(f.type) or pa.types.is_binary(f.type)]
@@ -251,6 +274,7 @@ class _CsvFile(_FileWriter):
 
 _KINDS: dict[str, type[_FileWriter]] = {
     "parquet": _ParquetFile,
+    "orc": _OrcFile,
     "json": _JsonFile,
     "csv": _CsvFile,
     "text": _TextFile,
@@ -306,14 +330,15 @@ def _hive_names(
             at = table.schema.names.index(field)
             kind = type.fields[at].type if type.fields is not None else type
             encoded = table.column(at).dictionary_encode(null_encoding="encode")
-            names = [_hive_name(field, v) for v in kind.from_arrow(encoded.dictionary)]
+            names = [hive_name(field, v) for v in kind.from_arrow(encoded.dictionary)]
             parts.append([names[i] for i in encoded.indices.to_pylist()])
         else:
-            parts.append([_hive_name(field, _field_of(v, field)) for v in values or []])
+            parts.append([hive_name(field, _field_of(v, field)) for v in values or []])
     return ["/".join(names) for names in zip(*parts, strict=True)]
 
 
-def _hive_name(field: str, value: Any) -> str:
+def hive_name(field: str, value: Any) -> str:
+    """The name of the directory with the rows that have this value."""
     text = "" if value is None else str(value)
     return f"{_escape(field)}={_escape(text) or NULL_BUCKET}"  # like Spark and Hive
 

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from forkpoint import logs
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import EpochOutput, Manifest
-from forkpoint.contract.sink import CommitterContext, CommittingSink
+from forkpoint.contract.sink import CommitterContext, CommittingSink, Sink
 from forkpoint.driver.commit.skipped_records import Skipped, commit_accepted, skip_hint
 from forkpoint.driver.observe.events import Listener, PublishingProgressed
 from forkpoint.driver.run.executor import Executor
@@ -45,8 +46,18 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
                     operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
             except NotFound as error:
                 missing.append(error)
+    if manifest.kind == "end":
+        for sink in _published_here(graph):
+            sink.finish(manifest.epoch, manifest.incarnation or "")
     if missing:
         raise NotFound("; ".join(map(str, missing)))
+
+
+def _published_here(graph: JobGraph) -> Iterator[Sink[Any]]:
+    """The sinks that publish on the driver."""
+    for operator in graph.sinks:
+        if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
+            yield operator.spec.sink
 
 
 def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
@@ -383,6 +394,9 @@ class Republisher:
         """
         if self.publish(mine):
             clean_sinks(self.graph, mine.job, mine.generation)
+        if mine.kind == "start" and not (mine.sources or mine.states):
+            for sink in _published_here(self.graph):
+                sink.begin(mine.epoch, mine.incarnation or "")
 
     def publish(self, newest: Manifest) -> bool:
         """Publish committed output, up to the job's newest manifest, that may be unpublished. Returns whether uncommitted output

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational.aggregation import kept, moments, ordered
+from forkpoint.relational.aggregation import collected, kept, moments, ordered
 from forkpoint.relational.aggregation.sums import with_added
 from forkpoint.relational.aggregation.user import Aggregator
 from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
@@ -83,6 +83,7 @@ AGGREGATES: Mapping[str, Callable[[SqlType | None], SqlType | str]] = {
     "FIRST_VALUE": _any_argument,
     "LAST_VALUE": _any_argument,
     "LISTAGG": _text,
+    **collected.FUNCTIONS,
 }
 """The type of each function's result for its argument (None: ``*``); a text says why there is none."""
 
@@ -127,6 +128,9 @@ def needs(call: AggregateCall, *, updating: bool) -> list[Accumulator]:
     if call.accumulator is not msgspec.UNSET:
         found = _accumulator("user", call, call.accumulator, with_values=call.distinct)
         return [dataclasses.replace(found, name=_readable(str(call)), function=call.function)]
+    if collected.is_collected(call.function):
+        assert call.argument is not None
+        return [_accumulator("kept", call, array_type(call.argument.type))]
     if call.function in ordered.FUNCTIONS and updating:
         return [_accumulator("kept", call, array_type(call.type))]
     if call.function in ordered.FUNCTIONS:
@@ -218,6 +222,9 @@ def accumulated(
     if accumulator.kind in ("min", "max"):
         assert values is not None
         return _extreme(accumulator.kind, values, starts, saved)
+    if accumulator.kind == "merge" and not accumulator.function:
+        assert values is not None
+        return kept.merged(accumulator.type, values, starts)
     if accumulator.kind in ("user", "merge"):
         assert values is not None
         assert accumulator.input is not None
@@ -293,6 +300,11 @@ def result(call: AggregateCall, found: Sequence[pa.Array]) -> pa.Array:
     if call.accumulator is not msgspec.UNSET:
         function: Aggregator = known_function(call.function)
         return function.results(call, found[0])
+    if collected.is_collected(call.function):
+        try:
+            return collected.result(call.function, call.type, found[0], distinct=call.distinct)
+        except ValueError as error:
+            raise JobFailed(f"{call}: {error}") from error
     of_kept = bool(found) and found[0].type == pa.list_(arrow)  # of rows that are also removed
     if call.function == "LISTAGG":
         return pc.utf8_slice_codeunits(kept.joined(found[0]) if of_kept else found[0], len(separator_of(call)))

@@ -42,7 +42,7 @@ def with_values(of: SqlType, saved: pa.Array, values: pa.Array, weights: Longs |
 
 def _remaining(groups: Longs, values: pa.Array, signs: Longs) -> Longs:
     """The values of groups that those with a negative sign have not taken back, each the first of its equals."""
-    order, codes = stable_order(codes_of([pa.array(groups), values]))
+    order, codes = stable_order(codes_of([pa.array(groups), *parts_of(values)]))
     runs = np.cumsum(run_starts(codes)) - 1  # of equal values of a group
     taken = np.bincount(runs, signs[order] < 0).astype(np.int64)
     positive = order[signs[order] > 0]
@@ -50,6 +50,18 @@ def _remaining(groups: Longs, values: pa.Array, signs: Longs) -> Longs:
     have = np.bincount(of_positive, minlength=len(taken))
     place = np.arange(len(positive)) - (np.cumsum(have) - have)[of_positive]
     return np.sort(positive[place >= taken[of_positive]])
+
+
+def parts_of(values: pa.Array) -> list[pa.Array]:
+    """The columns by which values are equal: the fields of a ROW."""
+    return values.flatten() if pa.types.is_struct(values.type) else [values]
+
+
+def merged(of: SqlType, given: pa.Array, starts: Longs) -> pa.Array:
+    """The arrays from ``starts[i]`` to ``starts[i + 1]`` as one, for each i."""
+    size = len(starts) - 1
+    groups = np.repeat(np.repeat(np.arange(size), np.diff(starts)), lengths(given))
+    return arrays(given.flatten(), groups, size, of)
 
 
 def lengths(of: pa.Array) -> Longs:

@@ -123,9 +123,7 @@ class OfColumns(Aggregator):
         return kept.with_values(of, saved, values, weights, starts)
 
     def merged(self, of: SqlType, accumulators: pa.Array, starts: Longs) -> pa.Array:
-        size = len(starts) - 1
-        groups = np.repeat(np.repeat(np.arange(size), np.diff(starts)), kept.lengths(accumulators))
-        return kept.arrays(accumulators.flatten(), groups, size, of)
+        return kept.merged(of, accumulators, starts)
 
     def results(self, call: AggregateCall, accumulators: pa.Array) -> pa.Array:
         found: list[Any] = []

@@ -10,9 +10,11 @@ from forkpoint.relational.functions.collections import COLLECTIONS
 from forkpoint.relational.functions.encodings import ENCODINGS
 from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.json_paths import JSON
+from forkpoint.relational.functions.json_texts import JSON_TEXTS
 from forkpoint.relational.functions.logic import LOGIC
 from forkpoint.relational.functions.nested import NESTED
 from forkpoint.relational.functions.patterns import PATTERNS
+from forkpoint.relational.functions.printf import PRINTF
 from forkpoint.relational.functions.registry import Datum, Function, broadcast
 from forkpoint.relational.functions.seconds import OF_SECONDS
 from forkpoint.relational.functions.text import TEXT
@@ -22,12 +24,14 @@ FUNCTIONS: dict[str, Function] = {
     **LOGIC,
     **ARITHMETIC,
     **TEXT,
+    **PRINTF,
     **PATTERNS,
     **ENCODINGS,
     **TIMES,
     **OF_INTERVALS,
     **OF_SECONDS,
     **JSON,
+    **JSON_TEXTS,
     **NESTED,
     **COLLECTIONS,
 }

@@ -65,7 +65,7 @@ def _converted(value: Datum, target: SqlType, failing_null: bool) -> Datum:
     if pa.types.is_decimal(source) and not pa.types.is_integer(arrow):
         return decimal_to(value, arrow)
     if pa.types.is_string(arrow):
-        return _to_text(value)
+        return to_text(value)
     if pa.types.is_integer(arrow) and not pa.types.is_boolean(source):
         value = _within(value, target, failing_null)
     return pc.cast(value, options=pc.CastOptions(arrow, allow_float_truncate=True, allow_time_truncate=True))
@@ -179,7 +179,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 # -- to texts ----------------------------------------------------------------------------------------------------------
 
 
-def _to_text(value: Datum) -> Datum:
+def to_text(value: Datum) -> Datum:
+    """A value that has no parts as CAST writes it."""
     of = value.type
     if pa.types.is_boolean(of):
         return pc.if_else(value, "TRUE", "FALSE")

@@ -106,6 +106,14 @@ def _hex(value: int | str) -> str:
     return f"{value % 2**64:X}" if isinstance(value, int) else value.encode().hex().upper()
 
 
+def _unhex(text: str) -> bytes | None:
+    """NULL for what is not hexadecimal."""
+    try:
+        return bytes.fromhex(text.zfill(len(text) + len(text) % 2)) if text.isalnum() or not text else None
+    except ValueError:
+        return None
+
+
 def _text(function: Callable[..., str], *accepted: str) -> Function:
     return Function((1, 1), fixed(STRING, *accepted), lambda of: per_distinct(function, pa.string(), of))
 
@@ -139,5 +147,6 @@ ENCODINGS: dict[str, Function] = {
         lambda *of: per_distinct(_part_of_url, pa.string(), *of),
     ),
     "HEX": _text(_hex, "STRING", *INTEGERS),
+    "UNHEX": Function((1, 1), signature(BYTES, ("STRING",), nullable=True), lambda of: per_distinct(_unhex, pa.binary(), of)),
     "BIN": _text(lambda number: f"{number % 2**64:b}", *INTEGERS),
 }

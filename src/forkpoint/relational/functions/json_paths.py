@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.functions.casts import java_real
 from forkpoint.relational.functions.registry import Datum, Function, fixed, never_null, per_distinct, signature
-from forkpoint.relational.types import BOOLEAN, STRING
+from forkpoint.relational.types import BOOLEAN, STRING, array_type
 
 _STEP = re.compile(r"\.([^\s.\[\]*?()@'\"]+)|\[(\d+)\]|\['((?:[^'\\])*)'\]")
 _NOTHING = object()
@@ -80,21 +80,71 @@ def _found(text: str, path: str) -> Any:
 def _value(text: str, path: str) -> str | None:
     """A scalar's text; NULL for objects and arrays."""
     found = _found(text, path)
-    if found is _NOTHING or found is None or isinstance(found, dict | list):
+    return None if found is _NOTHING or isinstance(found, dict | list) else _scalar(found)
+
+
+def _scalar(value: Any) -> str | None:
+    if value is None:
         return None
-    if isinstance(found, bool):
-        return str(found).lower()
-    return java_real(found, repr(found)) if isinstance(found, float) else str(found)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return java_real(value, repr(value)) if isinstance(value, float) else str(value)
 
 
 def _query(text: str, path: str) -> str | None:
     """The text of an object or array; NULL for scalars."""
     found = _found(text, path)
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")) if isinstance(found, dict | list) else None
+    return _compact(found) if isinstance(found, dict | list) else None
+
+
+def _wrapped(text: str, path: str, *, always: bool) -> str | None:
+    """JSON_QUERY, with values that are no array in one, or all values."""
+    found = _found(text, path)
+    if found is _NOTHING or found is None:
+        return None
+    return _compact(found if isinstance(found, list) and not always else [found])
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _state(*kinds: type) -> Function:
+    """What a path finds, for a function that takes values of these kinds (none: all): ``value``; for what is none ``empty`` with
+    a ``lax`` path, else ``error``."""
+
+    def state(text: str, path: str) -> str:
+        found = _found(text, path)
+        if found is not _NOTHING and found is not None and (not kinds or isinstance(found, kinds)):
+            return "value"
+        return "empty" if re.match(r"\s*lax\s", path) else "error"
+
+    return Function((2, 2), _MAYBE, lambda *of: per_distinct(state, pa.string(), *of), checks=_PATH)
+
+
+def _elements(text: str) -> list[str | None]:
+    """The elements of a JSON array: scalars as JSON_VALUE has them, others as JSON."""
+    return [_scalar(each) if not isinstance(each, dict | list) else _compact(each) for each in _parsed(text)]
+
+
+def _failing(state: Datum, which: Datum) -> Datum:
+    """NULL for all other states."""
+    if pc.any(pc.equal(state, which)).as_py():
+        raise ValueError("the path finds no value")
+    return pa.nulls(len(state), pa.string()) if isinstance(state, pa.Array) else pa.scalar(None, pa.string())
 
 
 def _exists(text: str, path: str) -> bool:
     return _found(text, path) is not _NOTHING
+
+
+def checked(text: str) -> str:
+    """The text. Raises ValueError if it is not JSON."""
+    try:
+        _parsed(text)
+    except _Invalid:
+        raise ValueError(f"{text!r} is not JSON") from None
+    return text
 
 
 def _unquoted(text: str) -> str:
@@ -130,6 +180,26 @@ JSON: dict[str, Function] = {
     "JSON_VALUE": Function((2, 2), _MAYBE, lambda *of: per_distinct(_value, pa.string(), *of), checks=_PATH),
     "JSON_QUERY": Function((2, 2), _MAYBE, lambda *of: per_distinct(_query, pa.string(), *of), checks=_PATH),
     "JSON_EXISTS": Function((2, 2), fixed(BOOLEAN, *_TEXT), lambda *of: per_distinct(_exists, pa.bool_(), *of), checks=_PATH),
+    **{
+        f"JSON_QUERY WITH {kind} ARRAY WRAPPER": Function(
+            (2, 2),
+            _MAYBE,
+            lambda *of, always=kind == "UNCONDITIONAL": per_distinct(partial(_wrapped, always=always), pa.string(), *of),
+            checks=_PATH,
+        )
+        for kind in ("CONDITIONAL", "UNCONDITIONAL")
+    },
+    "JSON_VALUE STATE": _state(str, int, float),
+    "JSON_QUERY STATE": _state(dict, list),
+    **{f"JSON_QUERY STATE WITH {kind} ARRAY WRAPPER": _state() for kind in ("CONDITIONAL", "UNCONDITIONAL")},
+    "JSON_QUERY STATE OF ARRAY": _state(list),
+    "JSON_EXISTS STATE": _state(),
+    "JSON ELEMENTS": Function(
+        (1, 1),
+        lambda types: array_type(STRING).with_null(types[0].nullable),
+        lambda text: per_distinct(_elements, pa.list_(pa.field("element", pa.string())), text),
+    ),
+    "JSON ERROR": Function((2, 2), fixed(STRING.with_null(), *_TEXT), _failing),
     "JSON_UNQUOTE": Function((1, 1), fixed(STRING, *_TEXT), lambda of: per_distinct(_unquoted, pa.string(), of)),
     "IS JSON": _is_json(),
     "IS JSON VALUE": _is_json(),

@@ -49,6 +49,49 @@ def _like_regex(pattern: str, escape: str | None) -> str:
     return f"(?s)^{''.join(parts)}$"
 
 
+_CLASSES = {
+    "ALPHA": "a-zA-Z",
+    "UPPER": "A-Z",
+    "LOWER": "a-z",
+    "DIGIT": "0-9",
+    "ALNUM": "a-zA-Z0-9",
+    "SPACE": " ",
+    "WHITESPACE": r"\s",
+}
+_CLASS = re.compile(r"\[:(\w+):\]")
+
+
+def _is_similar(text: str, pattern: str, escape: str | None = None) -> bool:
+    return _compiled(_similar_regex(pattern, escape)).fullmatch(text) is not None
+
+
+def _similar_regex(pattern: str, escape: str | None) -> str:
+    """% and _ as in LIKE; | * + ? {} () [] as in regular expressions."""
+    if escape is not None and len(escape) != 1:
+        raise ValueError(f"ESCAPE {escape!r} must be one character")
+    parts, at, inside = [], 0, False
+    while at < len(pattern):
+        sign, named = pattern[at], _CLASS.match(pattern, at) if inside else None
+        at += 1
+        if sign == escape:
+            if at == len(pattern):
+                raise ValueError(f"SIMILAR TO {pattern!r}: {escape!r} must precede a sign")
+            parts.append(re.escape(pattern[at]))
+            at += 1
+        elif named is not None:
+            if named[1].upper() not in _CLASSES:
+                raise ValueError(f"SIMILAR TO {pattern!r}: there is no class {named[0]}")
+            parts.append(_CLASSES[named[1].upper()])
+            at = named.end()
+        elif inside:
+            inside = sign != "]"
+            parts.append(f"\\{sign}" if sign in "[\\&~|" else sign)
+        else:
+            inside = sign == "["
+            parts.append({"%": ".*", "_": "."}.get(sign) or (sign if sign in "[]()|+*?{}" else re.escape(sign)))
+    return f"(?s){''.join(parts)}"
+
+
 @lru_cache(256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
@@ -121,6 +164,7 @@ _TEXT_MAP = map_type(STRING, STRING)
 
 PATTERNS: dict[str, Function] = {
     "LIKE": Function((2, 3), fixed(BOOLEAN, *_TEXT), _like),
+    "SIMILAR TO": Function((2, 3), fixed(BOOLEAN, *_TEXT), lambda *of: per_distinct(_is_similar, pa.bool_(), *of)),
     "REGEXP": Function((2, 2), fixed(BOOLEAN, *_TEXT), lambda *of: per_distinct(_matches, pa.bool_(), *of), checks=_REGEX),
     "REGEXP_REPLACE": Function(
         (3, 3), fixed(STRING, *_TEXT), lambda *of: per_distinct(_regex_replaced, pa.string(), *of), checks=_REGEX

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +35,15 @@ def _concat_with(separator: Datum, *texts: Datum) -> Datum:
     if is_scalar(separator, *texts):  # Arrow fails for scalars that are all NULL
         found = [text.as_py() for text in texts if text.is_valid]
         return pa.scalar(separator.as_py().join(found) if separator.is_valid else None, pa.string())
-    return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
+    return joined(texts, separator)
+
+
+def joined(texts: Sequence[Datum], separator: Datum) -> pa.Array:
+    """The texts of each row that are not NULL, with a separator between them."""
+    first, *others = texts
+    # Arrow drops rows in which all are NULL, so they have an empty text.
+    absent = reduce(pc.and_, map(pc.is_null, texts))
+    return pc.binary_join_element_wise(pc.if_else(absent, "", first), *others, separator, null_handling="skip")
 
 
 def _concat_with_type(types: Types) -> SqlType | str:

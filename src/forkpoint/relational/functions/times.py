@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from calendar import monthrange
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 import pyarrow as pa
@@ -209,6 +212,43 @@ _TEXT = ("STRING",)
 _MOMENT = (*_DATED, *_TEXT)
 _LTZ = SqlType("TIMESTAMP_LTZ", precision=3)
 
+_OLD_ZONES = {
+    "PST": "America/Los_Angeles",
+    "CST": "America/Chicago",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "CTT": "Asia/Shanghai",
+}
+_OFFSET = re.compile(r"(?:GMT|UTC)([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+
+
+@lru_cache(256)
+def _zone(name: str) -> tzinfo:
+    """A time zone by one of Java's names. Raises ValueError."""
+    found = _OFFSET.fullmatch(name)
+    if found is not None and int(found[2]) < 24:
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-offset if found[1] == "-" else offset)
+    try:
+        return ZoneInfo(_OLD_ZONES.get(name, name))
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(f"there is no time zone {name!r}") from None
+
+
+def _bad_zone(name: Any) -> str | None:
+    try:
+        _zone(name)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _in_zone(text: str, one: str, other: str) -> str | None:
+    """NULL for a text that is no time."""
+    found = parsed(text, "yyyy-MM-dd HH:mm:ss")
+    return None if found is None else f"{found.replace(tzinfo=_zone(one)).astimezone(_zone(other)):%Y-%m-%d %H:%M:%S}"
+
+
 TIMES: dict[str, Function] = {
     **{f"EXTRACT {name}": _part(name) for name in _PARTS},
     **{f"TIMESTAMPDIFF {unit}": _difference(unit) for unit in (*UNITS, *MONTHS)},
@@ -232,6 +272,12 @@ TIMES: dict[str, Function] = {
     ),
     "FROM_UNIXTIME": Function(
         (1, 2), signature(STRING, INTEGERS, _TEXT), _made(_from_unixtime, pa.string()), checks=((1, bad_format),)
+    ),
+    "CONVERT_TZ": Function(
+        (3, 3),
+        signature(STRING, _TEXT, _TEXT, _TEXT, nullable=True),
+        lambda *of: per_distinct(_in_zone, pa.string(), *of),
+        checks=((1, _bad_zone), (2, _bad_zone)),
     ),
     "UNIX_MILLIS": Function(
         (1, 1),

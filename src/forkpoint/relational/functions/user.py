@@ -56,12 +56,14 @@ class UserFunction:
 @dataclass(frozen=True)
 class Functions:
     """The functions in reach of a query. ``system``: by name, those that precede SQL's own of the same name. ``find``: the
-    others, by name or path. ``called``: all that queries call, and ``places``: where this query calls them, by identity."""
+    others, by name or path. ``called``: all that queries call, and ``places``: where this query calls them, by identity.
+    ``database``: the one in which the query looks for names."""
 
     system: Mapping[str, UserFunction]
     find: Callable[[str], UserFunction | None]
     names: frozenset[str]
     called: dict[str, UserFunction]
+    database: str = ""
     places: dict[str, int] = field(default_factory=dict)
 
     def named(self, name: str, own: Container[str]) -> UserFunction | None:

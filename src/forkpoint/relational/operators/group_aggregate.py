@@ -57,6 +57,11 @@ def descriptor_of(definition: GroupDefinition, ttl_ms: int | None = None) -> Val
     return found
 
 
+def follows_order(definition: GroupDefinition) -> bool:
+    """Whether the result depends on the order of rows."""
+    return any(each.kind in (*ordered.FUNCTIONS.values(), "kept", "user") for each in definition.accumulators)
+
+
 def values_of(definition: GroupDefinition) -> dict[str, MapStateDescriptor[Any, int]]:
     """The states of values that the accumulators need, by their names."""
     needed = {each.values: each.input for each in definition.accumulators if each.values is not None}
@@ -113,7 +118,7 @@ class GroupOperator(KeyedOperator):
         self._multisets = {
             name: Multiset(backend, of, incomplete=retention.incomplete) for name, of in values_of(definition).items()
         }
-        self._ordered = any(each.kind in (*ordered.FUNCTIONS.values(), "kept", "user") for each in definition.accumulators)
+        self._ordered = follows_order(definition)
 
     def _input(self, inputs: list[Batch]) -> Batch:
         return inputs[0].in_order() if self._ordered else inputs[0]

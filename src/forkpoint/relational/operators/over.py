@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -106,7 +108,9 @@ def _tie_breakers(column: pa.Array) -> list[Longs]:
 def value(call: OverCall, rows: Partitions) -> pa.Array:
     """The value of a call for each row."""
     if call.function in _NUMBERS:
-        return pa.array(_NUMBERS[call.function](rows), pa.int64()).cast(call.type.arrow_type)
+        return pa.array(_NUMBERS[call.function](rows)).cast(call.type.arrow_type)
+    if call.function == "NTILE":
+        return pa.array(_ntile(rows, evaluate(call.arguments[0], rows.table)), pa.int64())
     if call.function in ("LAG", "LEAD"):
         return _neighbour(call, rows)
     return _aggregate(call, rows)
@@ -126,7 +130,31 @@ def _dense_rank(rows: Partitions) -> Longs:
     return count - (count[rows.first] if len(count) else count) + 1
 
 
-_NUMBERS: Mapping[str, Callable[[Partitions], Longs]] = {"ROW_NUMBER": _row_number, "RANK": _rank, "DENSE_RANK": _dense_rank}
+def _percent_rank(rows: Partitions) -> npt.NDArray[np.float64]:
+    return np.asarray((_rank(rows) - 1) / np.maximum(rows.end - rows.first - 1, 1))
+
+
+def _cume_dist(rows: Partitions) -> npt.NDArray[np.float64]:
+    return (_ends(rows) - rows.first) / (rows.end - rows.first)
+
+
+def _ntile(rows: Partitions, count: pa.Array) -> Longs:
+    """The first groups have one row more than the others if the rows do not divide."""
+    groups = count.to_numpy()
+    at = _row_number(rows) - 1
+    size, more = np.divmod(rows.end - rows.first, groups)
+    large = more * (size + 1)
+    found: Longs = np.where(at < large, at // (size + 1), more + (at - large) // np.maximum(size, 1)) + 1
+    return found
+
+
+_NUMBERS: Mapping[str, Callable[[Partitions], npt.NDArray[Any]]] = {
+    "ROW_NUMBER": _row_number,
+    "RANK": _rank,
+    "DENSE_RANK": _dense_rank,
+    "PERCENT_RANK": _percent_rank,
+    "CUME_DIST": _cume_dist,
+}
 
 
 def _neighbour(call: OverCall, rows: Partitions) -> pa.Array:
@@ -220,4 +248,4 @@ def _of_frames(call: OverCall, table: pa.RecordBatch, first: Longs, end: Longs) 
     return found_all.fill_null(0) if call.function == "COUNT" else found_all
 
 
-FUNCTIONS = (*_NUMBERS, "LAG", "LEAD", *AGGREGATES)
+FUNCTIONS = (*_NUMBERS, "NTILE", "LAG", "LEAD", *AGGREGATES)

@@ -1,6 +1,6 @@
 """GROUP BY of session windows: keeps the open sessions of each key, whose accumulators become one when sessions do.
 
-As other windows, sessions end when event time passes their end, by a timer each, and their result is final.
+As other windows, sessions end when event time, or the clock, passes their end, by a timer each, and their result is final.
 """
 
 from __future__ import annotations
@@ -16,17 +16,27 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, state_type
+from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, follows_order, state_type
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
 from forkpoint.relational.operators.results import Groups
-from forkpoint.relational.operators.window_aggregate import due_timers, results_of_windows, state_keys
+from forkpoint.relational.operators.window_aggregate import (
+    due_timers,
+    earliest_end,
+    passed_until,
+    processed_windows,
+    results_of_windows,
+    state_keys,
+    timers_of,
+    timers_until,
+)
 from forkpoint.relational.operators.windows import TIME, moments
 from forkpoint.relational.sessions import Spans, sessions
 from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.columnar.msgpack import encode_array
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.event_time.timers import EVENT_TIMERS
+from forkpoint.runtime.event_time.timers import PROCESSING_TIMERS, TimerQueue
+from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms, spread, stable_order
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
@@ -61,7 +71,8 @@ class SessionAggregateSpec(KeyedSpec):
     gap_ms: int
 
     def states(self) -> list[DeclaredState]:
-        return [DeclaredState.of(descriptor_of(self.definition)), DeclaredState(EVENT_TIMERS, "timers-event", None, _START)]
+        timers = DeclaredState(*timers_of(self.definition), None, _START)
+        return [DeclaredState.of(descriptor_of(self.definition)), timers]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
         return SessionAggregate(info, state.keyed, self)
@@ -75,6 +86,10 @@ class Stored:
     spans: Spans
     columns: Mapping[str, pa.Array]
 
+    def take(self, rows: Longs) -> Stored:
+        columns = {name: column.take(pa.array(rows)) for name, column in self.columns.items()}
+        return Stored([self.names[at] for at in rows.tolist()], self.spans.take(rows), columns)
+
 
 class SessionAggregate(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: SessionAggregateSpec) -> None:
@@ -87,8 +102,10 @@ class SessionAggregate(KeyedOperator):
             descriptor.value_type = from_description(known.value_type)  # which both definitions need
         self._schema, self._codec = descriptor.value_type.arrow_schema, Codec(descriptor.value_type)
         backend.record("map", STATE_NAME, descriptor.value_type, _START, definition=descriptor.definition)
-        backend.record("timers-event", EVENT_TIMERS, None, _START)
-        self._sid, self._timers = backend.sid(STATE_NAME), backend.sid(EVENT_TIMERS)
+        name, kind = timers_of(spec.definition)
+        self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, _START)
+        self._sid, self._timers = backend.sid(STATE_NAME), self._queue.sid
+        self._next_timer: int | None = None
         names = spec.definition.key_names
         self._group_type = key_by(names, names, [key.of.type for key in spec.definition.aggregate.keys]).key_type
         self._rank = firing_rank(info.operator.stage, event=True)
@@ -96,15 +113,23 @@ class SessionAggregate(KeyedOperator):
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         self._log = ChangeLog()
-        fired, merged_names, late = self._add(inputs[0], epoch) if inputs[0].size else ([], [], 0)
-        fired += self._due(epoch, merged_names)
+        passed_ms = passed_until(epoch, processing=self._processing)
+        fired, merged_names, late = self._add(inputs[0], epoch, passed_ms) if inputs[0].size else ([], [], 0)
+        fired += self._due(epoch, passed_ms, merged_names)
+        if self._processing:
+            self._next_timer = earliest_end(self._queue, self._log, passed_ms)
+            return Outputs(processed_windows(self._definition, fired, self._type, epoch))
         of, groups = self._group_type, self._backend.max_parallelism
         results = results_of_windows(self._definition, fired, self._rank, self._type, of, groups)
         return Outputs(results, late_records_dropped=late)
 
-    def _add(self, batch: Batch, epoch: Epoch) -> tuple[list[Groups], list[bytes], int]:
+    def next_processing_timer_ms(self) -> int | None:
+        return self._next_timer
+
+    def _add(self, batch: Batch, epoch: Epoch, passed_ms: int) -> tuple[list[Groups], list[bytes], int]:
         """Add rows to sessions. Returns those that end in this epoch, the store keys of those that have changed, and the number
         of late rows."""
+        batch = batch.in_order() if follows_order(self._definition) else batch
         table, of = columns_of(batch, self._in), self._backend.key_type
         count = len(self._definition.key_names) - 2
         grouped = GroupedRows.of(key_columns(table, count, of), self._key, self._backend.max_parallelism)
@@ -112,7 +137,12 @@ class SessionAggregate(KeyedOperator):
         times = column_ms(table.column(TIME))[order]
         rows = Spans(np.repeat(np.arange(len(grouped.starts) - 1), np.diff(grouped.starts)), times, times + self._gap_ms)
         stored = self._stored(keys)
-        found = sessions(rows, epoch.window.at(spread(batch.positions, batch.size))[order], stored.spans)
+        if self._processing:  # rows have the time of the epoch, so they are in no session that has ended by then, and never late
+            stored = stored.take(np.flatnonzero(stored.spans.ends > epoch.processing_time_ms))
+            seen = np.full(batch.size, MIN_MS)
+        else:
+            seen = epoch.window.at(spread(batch.positions, batch.size))[order]
+        found = sessions(rows, seen, stored.spans)
         in_time = np.flatnonzero(found.of_rows >= 0)
         by_session, of_rows = stable_order(found.of_rows[in_time])
         touched, starts = np.unique(of_rows, return_index=True)
@@ -123,7 +153,7 @@ class SessionAggregate(KeyedOperator):
         picked = table.take(pa.array(order[in_time][by_session]))
         state = self._accumulated(picked, np.append(starts, len(of_rows)), stored, members, at)
         return (
-            self._save(keys, found.spans.take(touched), state, stored, members, epoch),
+            self._save(keys, found.spans.take(touched), state, stored, members, passed_ms),
             [stored.names[i] for i in members.tolist()],
             batch.size - len(in_time),
         )
@@ -147,13 +177,13 @@ class SessionAggregate(KeyedOperator):
         return state
 
     def _save(
-        self, keys: KeySet, spans: Spans, state: dict[str, pa.Array], stored: Stored, members: Longs, epoch: Epoch
+        self, keys: KeySet, spans: Spans, state: dict[str, pa.Array], stored: Stored, members: Longs, passed_ms: int
     ) -> list[Groups]:
         """Replace sessions by those that they have become, without those that end in this epoch, which are returned."""
         was = stored.spans.take(members)
         self._log.delete([stored.names[i] for i in members.tolist()])
         self._log.delete(keys.timers(self._timers, was.ends - 1, was.keys, _spaces(was)))
-        ended = spans.ends - 1 <= epoch.window.end
+        ended = spans.ends - 1 <= passed_ms
         kept = np.flatnonzero(~ended)
         left = spans.take(kept)
         size = len(spans.ends)
@@ -167,9 +197,9 @@ class SessionAggregate(KeyedOperator):
         done = {name: column.take(pa.array(out)) for name, column in state.items()}
         return [self._groups(keys.column, spans.take(out), done)] if len(out) else []
 
-    def _due(self, epoch: Epoch, changed: list[bytes]) -> list[Groups]:
+    def _due(self, epoch: Epoch, passed_ms: int, changed: list[bytes]) -> list[Groups]:
         """Remove the sessions that end in this epoch without having changed in it, and return them."""
-        timers = due_timers(self._backend, epoch)
+        timers = timers_until(self._backend, self._timers, passed_ms) if self._processing else due_timers(self._backend, epoch)
         self._log.delete(timers)
         skipped = set(changed)
         due = [(timer, name) for timer, name in zip(timers, state_keys(timers, self._sid), strict=True) if name not in skipped]
@@ -197,7 +227,7 @@ class SessionAggregate(KeyedOperator):
         return self._log
 
 
-_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge"}
+_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
 
 
 def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:

@@ -69,27 +69,14 @@ class WindowAggregate(GroupOperator):
             late = _late(table, in_time)
             table = table.filter(pa.array(in_time))
         update = self._update(table) if table is not None and table.num_rows else None
-        passed_ms = self._passed_ms(epoch)
+        passed_ms = passed_until(epoch, processing=self._processing)
         fired = [] if update is None else self._add(update, passed_ms)
         fired += self._due(None if update is None else update.keys, epoch, passed_ms)
         of, groups = self._backend.key_type, self._backend.max_parallelism
         if self._processing:
-            self._next_timer = self._earliest_after(passed_ms)
+            self._next_timer = earliest_end(self._queue, self._log, passed_ms)
             return Outputs(processed_windows(self._definition, fired, self._type, epoch))
         return Outputs(results_of_windows(self._definition, fired, self._rank, self._type, of, groups), late_records_dropped=late)
-
-    def _passed_ms(self, epoch: Epoch) -> int:
-        """Windows with a last moment up to this have ended. At the end of all input, windows of processing time end, too."""
-        if self._processing and epoch.window.end < MAX_MS:
-            return epoch.processing_time_ms - 1
-        return epoch.window.end
-
-    def _earliest_after(self, passed_ms: int) -> int | None:
-        """When the next window ends."""
-        stored = self._queue.earliest_after(passed_ms)
-        begun = read_timers([n for n, value in zip(self._log.keys, self._log.values, strict=True) if value == b""])[0]
-        times = [*([] if stored is None else [stored]), *begun.tolist()]
-        return min(times) + 1 if times else None
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -141,6 +128,19 @@ def timers_of(definition: GroupDefinition) -> tuple[str, StateKind]:
     below = window_columns(definition.aggregate.input).values()
     processing = any(column.of.processing for column in below)
     return (PROCESSING_TIMERS, "timers-processing") if processing else (EVENT_TIMERS, "timers-event")
+
+
+def passed_until(epoch: Epoch, *, processing: bool) -> int:
+    """Windows with a last moment up to this have ended. At the end of all input, windows of processing time end, too."""
+    return epoch.processing_time_ms - 1 if processing and epoch.window.end < MAX_MS else epoch.window.end
+
+
+def earliest_end(queue: TimerQueue, log: ChangeLog, passed_ms: int) -> int | None:
+    """When the next window of processing time ends. ``log``: of the epoch, with the timers that it adds."""
+    stored = queue.earliest_after(passed_ms)
+    begun = read_timers([name for name, value in zip(log.keys, log.values, strict=True) if value == b""])[0]
+    times = [*([] if stored is None else [stored]), *begun.tolist()]
+    return min(times) + 1 if times else None
 
 
 def due_timers(backend: KeyedBackend, epoch: Epoch) -> list[bytes]:

@@ -1,6 +1,7 @@
 """OVER with the partitions of windows: keeps rows until event time passes the window's end, then emits them with their calls.
 
-ORDER BY event time is the same without calls, and with a row's own time as its end.
+ORDER BY event time is the same without calls, and with a row's own time as its end. The final rows of a result that changes are
+those at the end of all input; only they may also be removed before.
 As in GROUP BY of windows, each partition has a timer for the last moment of its window, and rows that come later are dropped.
 """
 
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.changes import weights_of
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, distinct, saved_as, state_name, still_kept, stored_form
@@ -76,7 +78,9 @@ class WindowOver(KeyedOperator):
         parts = [key_columns(table, count, of), parts_of_keys(of_timers, count) or [of_timers]]
         keys, (owners, due) = grouped_together(parts, self._key, self._backend.max_parallelism)
         values = stored_form(self._definition, "", table)
-        rows = rows_of(self._definition, "", Counts(owners, values, np.ones(len(owners), np.int64)), keys.column)
+        weights = weights_of(table)
+        counts = Counts(owners, values, np.ones(len(owners), np.int64) if weights is None else weights)
+        rows = rows_of(self._definition, "", counts, keys.column)
         in_time = np.flatnonzero(self._ends(rows) > epoch.window.at(spread(batch.positions, batch.size)))
         rows, late = rows.take(in_time), batch.size - len(in_time)
         ending = np.concatenate([due, rows.owners[self._ends(rows) <= epoch.window.end]])

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, listed
+from forkpoint.relational.aggregation.collected import PERCENTILE
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType, array_type
+from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, SqlType, array_type
 from forkpoint.sql.binding.grouping import GROUPING
-from forkpoint.sql.tokens import CALL
+from forkpoint.sql.binding.json import json_elements, present_only
+from forkpoint.sql.tokens import called_name
 
 if TYPE_CHECKING:
     from forkpoint.sql.binding.expressions import Binder
@@ -33,16 +35,18 @@ _NAMES: Mapping[type, str] = {
     exp.Variance: "VAR_SAMP",
     exp.FirstValue: "FIRST_VALUE",
     exp.LastValue: "LAST_VALUE",
+    exp.ArrayAgg: "ARRAY_AGG",
+    exp.JSONObjectAgg: "JSON_OBJECTAGG",
 }
-_UNKNOWN_TO_SQLGLOT = ("LISTAGG", "SUM0")
-_OF_DISTINCT = ("COUNT", "SUM", "AVG")
+_UNKNOWN_TO_SQLGLOT = ("LISTAGG", "SUM0", "COLLECT", "JSON_ARRAYAGG", PERCENTILE)
+_OF_DISTINCT = ("COUNT", "SUM", "AVG", "ARRAY_AGG", "COLLECT")
 _SAME_IF_DISTINCT = ("MIN", "MAX", "FIRST_VALUE", "LAST_VALUE")
 
 
 def is_aggregate(node: Node) -> bool:
-    if isinstance(node, exp.Anonymous):
-        return str(node.this).removeprefix(CALL).upper() in _UNKNOWN_TO_SQLGLOT
-    return isinstance(node, exp.Filter | exp.AggFunc)
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+        return isinstance(node.this, exp.ArrayAgg)
+    return isinstance(node, exp.Filter | exp.AggFunc) or aggregate_name(node) in _UNKNOWN_TO_SQLGLOT
 
 
 def bind_aggregate(binder: Binder, node: Node) -> Expression:
@@ -69,6 +73,9 @@ def bind_aggregate(binder: Binder, node: Node) -> Expression:
 def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     """The call of an aggregate. ``inner``: binds its argument."""
     call, condition = (node.this, node.expression.this) if isinstance(node, exp.Filter) else (node, None)
+    ignoring_null = isinstance(call, exp.IgnoreNulls)
+    if isinstance(call, exp.IgnoreNulls | exp.RespectNulls) and isinstance(call.this, exp.ArrayAgg):
+        call = call.this
     function = binder.aggregate_function(call)
     if function is not None:
         return _user_aggregate(binder, call, condition, inner, function)
@@ -79,19 +86,51 @@ def aggregate_call(binder: Binder, node: Node, inner: Binder) -> AggregateCall:
     distinct, nodes = _arguments(call)
     if not nodes:
         raise binder.error(call, f"{name} takes an argument")
+    where = None if condition is None else inner.condition(condition, "FILTER")
+    if name == PERCENTILE and not distinct:
+        return _percentile(inner, call, nodes, where)
     if distinct and nodes and isinstance(nodes[0], exp.Star):
         raise binder.error(call, f"{name}(DISTINCT *) is not supported; name a column")
-    if distinct and (len(nodes) > 1 or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
+    several = len(nodes) > 1 and name != "COUNT"
+    if distinct and (several or name not in (*_OF_DISTINCT, *_SAME_IF_DISTINCT)):
         takes = "takes one expression" if name in _OF_DISTINCT else "is not supported yet"
         raise binder.error(call, f"{name}(DISTINCT …) {takes}")
-    argument = _argument(inner, name, nodes)
-    if distinct and argument is not None and argument.type.is_nested:
-        raise binder.error(call, f"{name}(DISTINCT …) takes no {argument.type.name} yet")
-    where = None if condition is None else inner.condition(condition, "FILTER")
+    argument = json_elements(inner, name, call) if name.startswith("JSON_") else _argument(inner, name, nodes, distinct=distinct)
+    compared = [] if argument is None else [each.type for each in argument.type.fields] if len(nodes) > 1 else [argument.type]
+    if distinct and any(each.is_nested for each in compared):
+        raise binder.error(call, f"{name}(DISTINCT …) takes no ARRAY, MAP and ROW yet")
+    if name == "ARRAY_AGG" and argument is not None:
+        row = binder.call("ROW", call, [argument])
+        argument = present_only(binder, call, argument, row) if ignoring_null else row
     found = AGGREGATES[name](None if argument is None else argument.type)
     if isinstance(found, str):
         raise binder.error(call, f"{name} {found}")
     return AggregateCall(name, argument, where, found, distinct and name in _OF_DISTINCT)
+
+
+def _percentile(binder: Binder, call: Node, nodes: list[Node], where: Expression | None) -> AggregateCall:
+    """PERCENTILE(number, fraction or ARRAY of them, how often it counts)."""
+    if not 2 <= len(nodes) <= 3:
+        raise binder.error(call, "PERCENTILE takes a number, a fraction, and how often it counts")
+    given = nodes[1].expressions if isinstance(nodes[1], exp.Array) else [nodes[1]]
+    fractions = [float(each.this) if isinstance(each, exp.Literal) and not each.is_string else -1.0 for each in given]
+    if not fractions or not all(0 <= each <= 1 for each in fractions):
+        raise binder.error(nodes[1], "the fraction of PERCENTILE is a number from 0 to 1, or an ARRAY of such numbers")
+    value = binder.bind(nodes[0])
+    count = binder.bind(nodes[2]) if len(nodes) == 3 else Literal(1, BIGINT.with_null(False))
+    if not value.type.is_number or not count.type.is_integer:
+        raise binder.error(call, f"PERCENTILE takes numbers, not {value.type.label} and {count.type.label}")
+    parts = [_as(value, DOUBLE), _as(count, BIGINT)]
+    counted = binder.call(">", call, [count, Literal(0, BIGINT.with_null(False))])
+    present = binder.call("AND", call, [binder.call("IS NOT NULL", call, [value]), counted])
+    row = binder.call("ROW", call, parts)
+    argument = Call("CASE", (present, row, Literal(None, SqlType("NULL"))), row.type.with_null())
+    of = array_type(DOUBLE) if isinstance(nodes[1], exp.Array) else DOUBLE
+    return AggregateCall(" ".join([PERCENTILE, *map(str, fractions)]), argument, where, of)
+
+
+def _as(value: Expression, of: SqlType) -> Expression:
+    return value if value.type.same_values(of) else Call("CAST", (value,), of.with_null(value.type.nullable))
 
 
 def _user_aggregate(binder: Binder, call: Node, condition: Node | None, inner: Binder, function: UserFunction) -> AggregateCall:
@@ -110,9 +149,7 @@ def _user_aggregate(binder: Binder, call: Node, condition: Node | None, inner: B
 
 
 def aggregate_name(call: Node) -> str:
-    if isinstance(call, exp.Anonymous):
-        return str(call.this).removeprefix(CALL).upper()
-    return _NAMES.get(type(call), "")
+    return _NAMES.get(type(call), "") or called_name(call).partition(" ")[0]
 
 
 def _arguments(call: Node) -> tuple[bool, list[Node]]:
@@ -124,7 +161,7 @@ def _arguments(call: Node) -> tuple[bool, list[Node]]:
     return False, nodes
 
 
-def _argument(inner: Binder, name: str, nodes: list[Node]) -> Expression | None:
+def _argument(inner: Binder, name: str, nodes: list[Node], *, distinct: bool) -> Expression | None:
     """What is accumulated; None for ``COUNT(*)``."""
     if isinstance(nodes[0], exp.Star):
         if name != "COUNT":
@@ -134,8 +171,8 @@ def _argument(inner: Binder, name: str, nodes: list[Node]) -> Expression | None:
     if name == "COUNT" and more:  # the rows in which none is NULL
         present = all_of(tuple(inner.call("IS NOT NULL", nodes[0], [each]) for each in (first, *more)))
         assert present is not None
-        values = (Literal(True, BOOLEAN.with_null(False)), Literal(None, SqlType("NULL")))
-        return Call("CASE", (present, *values), BOOLEAN)
+        value = inner.call("ROW", nodes[0], [first, *more]) if distinct else Literal(True, BOOLEAN.with_null(False))
+        return Call("CASE", (present, value, Literal(None, SqlType("NULL"))), value.type.with_null())
     if name == "LISTAGG":
         separator = more[0] if more else Literal(",", SqlType("STRING", nullable=False))
         if len(more) > 1 or not isinstance(separator, Literal) or not isinstance(separator.value, str):

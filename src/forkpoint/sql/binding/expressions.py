@@ -21,9 +21,11 @@ from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.precision import converted, same_values
-from forkpoint.relational.types import BOOLEAN, INTERVALS, SqlType, array_type, decimal_type, map_type, time_type
+from forkpoint.relational.types import BOOLEAN, INTERVALS, STRING, SqlType, array_type, decimal_type, map_type, time_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
+from forkpoint.sql.binding.json import bind_json
 from forkpoint.sql.binding.nested import bind_nested
+from forkpoint.sql.binding.over import OF_OVER
 from forkpoint.sql.binding.scopes import Scope
 from forkpoint.sql.binding.times import TIME_CALLS, bind_time, interval_literal, operated
 from forkpoint.sql.errors import SqlError, did_you_mean
@@ -65,7 +67,17 @@ _SYNTAX = {
     *("AND", "OR", "NOT", "IN", "CASE", "LIKE", "NEGATE", "POSITION", "ARRAY", "MAP", "ROW", "FIELD", "ITEM"),
 }
 """Functions that are not called by name."""
-_KEYWORDS = {"SUBSTRING", "TRIM", "OVERLAY", "FLOOR", "CEIL", "CEILING", "IF"}  # whose arguments may have keywords between them
+_KEYWORDS = {
+    "SUBSTRING",
+    "TRIM",
+    "OVERLAY",
+    "FLOOR",
+    "CEIL",
+    "CEILING",
+    "IF",
+    "JSON_OBJECT",
+    "JSON_ARRAY",
+}  # whose arguments may have keywords between them
 COMPUTED, SELECTED = "in a computed column", "here"
 _CHANGING = {*CLOCK, *RANDOM} - {"UNIX_TIMESTAMP", ARRIVAL}
 """Their values differ each time."""
@@ -126,7 +138,7 @@ class Binder:
                 if node.args.get("unnest") is not None:
                     raise self.error(node, "IN UNNEST is not supported yet; use ARRAY_CONTAINS")
                 return self.call("IN", node, [self.bind(node.this), *map(self.bind, node.expressions)])
-            case exp.Like() | exp.Escape():
+            case exp.Like() | exp.SimilarTo() | exp.Escape():
                 return self._like(node)
             case exp.Case():
                 return self._case(node)
@@ -140,15 +152,19 @@ class Binder:
                 if self.overs is None:
                     raise self.error(node, f"OVER is not allowed {self.clause}; select from a subquery with it")
                 return self.overs.column(node, self)
-            case exp.IgnoreNulls() | exp.RespectNulls():
+            case exp.IgnoreNulls() | exp.RespectNulls() if not is_aggregate(node):
                 raise self.error(node, "IGNORE NULLS and RESPECT NULLS are not supported yet")
-            case exp.RowNumber() | exp.Rank() | exp.DenseRank() | exp.Lag() | exp.Lead():
+            case exp.CurrentDatabase():
+                return Literal(self.scope.functions.database, STRING.with_null(False))
+            case exp.Typeof():
+                return Literal(str(self.bind(node.this).type), STRING.with_null(False))
+            case exp.Func() if type(node) in OF_OVER:
                 raise self.error(node, f"{node.sql_name()} needs OVER (…)")
             case exp.Interval():
                 return interval_literal(self, node)
             case exp.Dot(expression=exp.Func()):
                 return self._by_path(node)
-        nested = bind_nested(self, node)
+        nested = bind_nested(self, node) or bind_json(self, node)
         if nested is not None:
             return nested
         if is_aggregate(node) or self.aggregate_function(node) is not None:
@@ -233,10 +249,10 @@ class Binder:
 
     def _like(self, node: Node) -> Expression:
         like, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
-        if not isinstance(like, exp.Like):
+        if not isinstance(like, exp.Like | exp.SimilarTo):
             raise self.error(like, f"{type(like).__name__.upper()} is not supported yet")
         parts = [self.bind(like.this), self.bind(like.expression), *([] if escape is None else [self.bind(escape)])]
-        found = self.call("LIKE", node, parts)
+        found = self.call("LIKE" if isinstance(like, exp.Like) else "SIMILAR TO", node, parts)
         return self.call("NOT", node, [found]) if like.args.get("negate") else found
 
     def _case(self, node: Node) -> Expression:

@@ -15,8 +15,8 @@ from forkpoint.relational.expressions import Call, Column, Expression, Literal, 
 from forkpoint.relational.functions.changing import ARRIVAL, PROCTIME, clock_call
 from forkpoint.relational.functions.times import MONTHS
 from forkpoint.relational.plan import Frame, Order, Over, OverCall, Plan, Select, is_updating
-from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
-from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name
+from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, SqlType
+from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name, is_aggregate
 from forkpoint.sql.binding.times import interval_of
 from forkpoint.sql.errors import SqlError
 
@@ -24,8 +24,17 @@ if TYPE_CHECKING:
     from forkpoint.sql.binding.expressions import Binder
 
 OVER = "$over"
-_NUMBERS: dict[type, str] = {exp.RowNumber: "ROW_NUMBER", exp.Rank: "RANK", exp.DenseRank: "DENSE_RANK"}
+_NUMBERS: dict[type, str] = {
+    exp.RowNumber: "ROW_NUMBER",
+    exp.Rank: "RANK",
+    exp.DenseRank: "DENSE_RANK",
+    exp.Ntile: "NTILE",
+    exp.PercentRank: "PERCENT_RANK",
+    exp.CumeDist: "CUME_DIST",
+}
 _NEIGHBOURS: dict[type, str] = {exp.Lag: "LAG", exp.Lead: "LEAD"}
+OF_OVER = frozenset({*_NUMBERS, *_NEIGHBOURS})
+"""What has no meaning without OVER."""
 _NUMBER = BIGINT.with_null(False)
 
 
@@ -106,13 +115,13 @@ def order_of(node: Any, of: Expression, binder: Binder) -> Order:
 
 
 def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> OverCall:
-    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+    if isinstance(node, exp.IgnoreNulls | exp.RespectNulls) and not is_aggregate(node):
         raise binder.error(node, "IGNORE NULLS and RESPECT NULLS are not supported yet")
     if type(node) in _NUMBERS:
         name = _NUMBERS[type(node)]
         if not order:
             raise binder.error(node, f"{name} needs ORDER BY in OVER (…)")
-        return OverCall(name, (), _NUMBER)
+        return _number_call(name, node, binder)
     if type(node) in _NEIGHBOURS:
         return _neighbour(_NEIGHBOURS[type(node)], node, binder)
     if aggregate_name(node) == "SUM0":
@@ -122,6 +131,15 @@ def _call(node: Any, spec: Any, order: tuple[Order, ...], binder: Binder) -> Ove
         raise binder.error(node, f"{call.function} with OVER cannot have DISTINCT or FILTER yet")
     arguments = () if call.argument is None else (call.argument,)
     return OverCall(call.function, arguments, call.type, _frame(spec, order, binder), call.accumulator)
+
+
+def _number_call(name: str, node: Any, binder: Binder) -> OverCall:
+    if name in ("PERCENT_RANK", "CUME_DIST"):
+        return OverCall(name, (), DOUBLE.with_null(False))
+    count = node.this if name == "NTILE" else None
+    if name == "NTILE" and not (isinstance(count, exp.Literal) and str(count.this).isdigit() and int(count.this) > 0):
+        raise binder.error(node, "NTILE takes the number of its groups, a positive whole number")
+    return OverCall(name, () if count is None else (_literal(int(count.this)),), _NUMBER)
 
 
 def _neighbour(name: str, node: Any, binder: Binder) -> OverCall:

@@ -39,9 +39,26 @@ def bind_time(binder: Binder, node: Node) -> Expression | None:
         case exp.Sub(this=moment, expression=exp.Interval() as interval):
             unit, count = interval_of(binder, interval)
             return _plus(binder, node, binder.bind(moment), unit, -count)
+        case exp.Overlaps(this=exp.Tuple() as one, expression=exp.Tuple() as other):
+            (from_one, to_one), (from_other, to_other) = (_period(binder, each) for each in (one, other))
+            meets = binder.call(">=", node, [to_one, from_other])
+            return binder.call("AND", node, [meets, binder.call(">=", node, [to_other, from_one])])
         case exp.Anonymous() if str(node.this).removeprefix(CALL) in TIME_CALLS:
             return _call(binder, node, str(node.this).removeprefix(CALL))
     return None
+
+
+def _period(binder: Binder, node: Node) -> tuple[Expression, Expression]:
+    """The first and the last moment of two times, or of a time and an interval, of a period of OVERLAPS."""
+    if len(node.expressions) != 2:
+        raise binder.error(node, "a period is a time and another one, or an interval: (begin, end)")
+    begin, end = node.expressions
+    first, last = binder.bind(begin), binder.bind(end)
+    if isinstance(end, exp.Interval):
+        last = _plus(binder, node, first, *interval_of(binder, end))
+    elif last.type.name in INTERVALS:
+        last = operated(binder, "+", node, [first, last])
+    return binder.call("LEAST", node, [first, last]), binder.call("GREATEST", node, [first, last])
 
 
 def _unit(node: Node) -> str:

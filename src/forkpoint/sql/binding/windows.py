@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlglot import exp
 
-from forkpoint.relational.aggregation import ordered
+from forkpoint.relational.aggregation import collected, ordered
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression
@@ -132,7 +132,11 @@ def check_sessions(plan: Plan, error: Callable[[str], SqlError]) -> None:
             keys = set() if of is None else {str(key.of) for key in of.keys} - set(node.names)
             if of is None or keys != set(map(str, node.partition)):
                 raise error("SESSION windows need GROUP BY window_start, window_end and the columns of PARTITION BY, no others")
-            unfit = [call for call in of.calls if call.distinct or call.function in ordered.FUNCTIONS]
+            unfit = [
+                call
+                for call in of.calls
+                if call.function in ordered.FUNCTIONS or (call.distinct and not collected.is_collected(call.function))
+            ]
             if unfit:
                 raise error(
                     f"{unfit[0].function}{' of DISTINCT values' * unfit[0].distinct} in SESSION windows is not supported yet"
@@ -144,8 +148,6 @@ def window_of(
 ) -> Window:
     """Raises SqlError, made by ``error``, if a table cannot have these windows."""
     processing = is_processing_time(data, time.name)
-    if processing and windows.kind == "SESSION":
-        raise error(f"column {plain_name(time.name)!r} is PROCTIME(), but SESSION windows take event time")
     if processing:
         windows = msgspec.structs.replace(windows, processing=True)
     elif time.name not in rowtimes(data):

@@ -27,6 +27,7 @@ from forkpoint.table.api.table_descriptor import TableDescriptor
 from forkpoint.table.catalog import ProgramView, StreamTable
 from forkpoint.table.changelog_streams import ChangelogMode, changelog_table
 from forkpoint.table.data_types import fields_of
+from forkpoint.table.endless_state import warn_of_endless_state
 from forkpoint.table.functions import PythonFunction
 from forkpoint.table.schema import Schema
 from forkpoint.table.session import Session
@@ -292,7 +293,7 @@ class StreamTableEnvironment(TableEnvironment):
         """The rows of a table that only gains rows. GraphError for others: use ``to_changelog_stream``."""
         if is_updating(table._plan):
             raise GraphError("the table also changes rows, which a stream cannot tell; use to_changelog_stream()")
-        return self._session.stream(table._plan, "stream")
+        return self._changes(table)
 
     def to_changelog_stream(
         self, table: Table, target_schema: Schema | None = None, changelog_mode: ChangelogMode | None = None
@@ -306,8 +307,13 @@ class StreamTableEnvironment(TableEnvironment):
         if not all_changes and (changelog_mode == ChangelogMode.upsert() or is_updating(table._plan)):
             raise ConfigError("to_changelog_stream(): the table's changes are added and removed rows: ChangelogMode.all()")
         table = table if target_schema is None else written_as(table, target_schema)
-        changes = self._session.stream(table._plan, "stream")
+        changes = self._changes(table)
         return changes.map(Change(changes, table._plan.schema))
+
+    def _changes(self, table: Table) -> DataStream[Any]:
+        found = self._session.stream(table._plan, "stream")
+        warn_of_endless_state("the stream of a table", found.edges, self._session.settings)
+        return found
 
 
 def _configured(env: StreamExecutionEnvironment, settings: Settings | None) -> StreamExecutionEnvironment:

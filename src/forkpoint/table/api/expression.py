@@ -210,7 +210,7 @@ class Expression:
         return Expression(Sql(("(", self._node, " LIKE ", node_of(pattern), *more, ")")))
 
     def similar(self, pattern: Any) -> Expression:
-        """Refused, with its position: use ``regexp``."""
+        """Whether a text matches a pattern with ``%``, ``_`` and signs of regular expressions."""
         return Expression(infix(self._node, "SIMILAR TO", node_of(pattern)))
 
     # -- aggregates and windows
@@ -365,8 +365,7 @@ class Expression:
 
     def json_exists(self, path: str, on_error: JsonExistsOnError | None = None) -> Expression:
         """Whether a JSON text has a value at a path."""
-        _refuse("json_exists", on_error=on_error)
-        return Expression(called("JSON_EXISTS", self._node, Value(path)))
+        return self._by_path("JSON_EXISTS", path, "" if on_error is None else f" {on_error.name} ON ERROR")
 
     def json_value(
         self,
@@ -378,11 +377,13 @@ class Expression:
         default_on_error: Any = None,
     ) -> Expression:
         """The value at a path of a JSON text, as text unless another type is given; NULL if there is none."""
-        of_empty, of_error = (each if each is not JsonValueOnEmptyOrError.NULL else None for each in (on_empty, on_error))
-        _refuse("json_value", on_empty=of_empty, on_error=of_error)
-        found = Expression(called("JSON_VALUE", self._node, Value(path)))
-        is_text = returning_type is None or returning_type.name in ("STRING", "VARCHAR", "CHAR")
-        return found if is_text or returning_type is None else found.try_cast(returning_type)
+        clauses: list[str | Node] = [] if returning_type is None else [f" RETURNING {returning_type.label}"]
+        for when, answer, default in (("EMPTY", on_empty, default_on_empty), ("ERROR", on_error, default_on_error)):
+            if answer is JsonValueOnEmptyOrError.DEFAULT:
+                clauses += [" DEFAULT ", node_of(default), f" ON {when}"]
+            elif answer is not JsonValueOnEmptyOrError.NULL:
+                clauses.append(f" {answer.name} ON {when}")
+        return self._by_path("JSON_VALUE", path, *clauses)
 
     def json_query(
         self,
@@ -392,15 +393,14 @@ class Expression:
         on_error: JsonQueryOnEmptyOrError = JsonQueryOnEmptyOrError.NULL,
     ) -> Expression:
         """The JSON at a path of a JSON text; NULL if there is none."""
-        of_empty, of_error = (each if each is not JsonQueryOnEmptyOrError.NULL else None for each in (on_empty, on_error))
-        wrapper = None if wrapping_behavior is JsonQueryWrapper.WITHOUT_ARRAY else wrapping_behavior
-        _refuse("json_query", wrapping_behavior=wrapper, on_empty=of_empty, on_error=of_error)
-        return Expression(called("JSON_QUERY", self._node, Value(path)))
+        kind = wrapping_behavior.name.removesuffix("_ARRAY")
+        clauses = [] if kind == "WITHOUT" else [f" WITH {kind} ARRAY WRAPPER"]
+        for when, answer in (("EMPTY", on_empty), ("ERROR", on_error)):
+            if answer is not JsonQueryOnEmptyOrError.NULL:
+                clauses.append(f" {answer.name.replace('_', ' ')} ON {when}")
+        return self._by_path("JSON_QUERY", path, *clauses)
+
+    def _by_path(self, function: str, path: str, *clauses: str | Node) -> Expression:
+        return Expression(Sql((*called(function, self._node, Value(path)).parts[:-1], *clauses, ")")))
 
     json_quote, json_unquote = map(_method, ("JSON_QUOTE", "JSON_UNQUOTE"))
-
-
-def _refuse(function: str, **given: object) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise ConfigError(f"{function}: {name} is not supported yet; leave it out, which gives NULL")

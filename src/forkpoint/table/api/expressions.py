@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from forkpoint.table.api.expression import Expression, TimePointUnit, node_of
+from forkpoint.table.api.expression import Expression, JsonOnNull, TimePointUnit, node_of
 from forkpoint.table.api.nodes import ALL, ColumnRange, ColumnSet, Distance, Name, Sql, Value, called, infix
 from forkpoint.table.data_types import DataType
 
@@ -118,6 +118,29 @@ current_database, source_watermark = _called("CURRENT_DATABASE"), _called("SOURC
 rand, rand_integer, uuid = _called("RAND"), _called("RAND_INTEGER"), _called("UUID")
 json, json_string = _called("JSON"), _called("JSON_STRING")
 row = _called("ROW")
+
+
+def json_object(on_null: JsonOnNull, *args: Any) -> Expression:
+    """A JSON object of keys, which are texts, and values in turn. ``on_null``: whether NULL is a value."""
+    nodes = list(map(node_of, args))
+    members = [Sql(("KEY ", key, " VALUE ", value)) for key, value in zip(nodes[::2], nodes[1::2], strict=True)]
+    return Expression(Sql((*called("JSON_OBJECT", *members).parts[:-1], f" {on_null.name} ON NULL)" if args else ")")))
+
+
+def json_array(on_null: JsonOnNull, *args: Any) -> Expression:
+    """A JSON array. ``on_null``: whether NULL is a value."""
+    return Expression(Sql((*called("JSON_ARRAY", *map(node_of, args)).parts[:-1], f" {on_null.name} ON NULL)" if args else ")")))
+
+
+def json_object_agg(on_null: JsonOnNull, key_expr: Any, value_expr: Any) -> Expression:
+    """A JSON object of the keys and values of a group."""
+    parts = ("JSON_OBJECTAGG(KEY ", node_of(key_expr), " VALUE ", node_of(value_expr), f" {on_null.name} ON NULL)")
+    return Expression(Sql(parts))
+
+
+def json_array_agg(on_null: JsonOnNull, item_expr: Any) -> Expression:
+    """A JSON array of the values of a group."""
+    return Expression(Sql(("JSON_ARRAYAGG(", node_of(item_expr), f" {on_null.name} ON NULL)")))
 
 
 def negative(v: Any) -> Expression:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forkpoint.errors import ConfigError, GraphError
+from forkpoint.errors import GraphError
 from forkpoint.relational.plan import Plan
 from forkpoint.relational.types import BIGINT, Field
 from forkpoint.sql.errors import Text
@@ -24,15 +24,15 @@ class TablePipeline:
     """A table that is written into another one."""
 
     def __init__(self, session: Session, plan: Plan, target: str | TableDescriptor, overwrite: bool) -> None:
-        if overwrite:
-            raise ConfigError("overwrite=True is not supported yet")
         if isinstance(target, TableDescriptor):
             descriptor = target.with_columns(plan.schema)
             table_path = session.catalog.add_unnamed("table", lambda name: session.defined(descriptor.ddl(f"TABLE {name}")))
         else:
             table_path = target
         self._session, self._given = session, {"table": plan}
-        (statement,) = parse(Text(f"INSERT INTO {table_path} SELECT * FROM `table`", "Table API"))
+        (statement,) = parse(
+            Text(f"INSERT {'OVERWRITE' if overwrite else 'INTO'} {table_path} SELECT * FROM `table`", "Table API")
+        )
         assert isinstance(statement, Insert)
         self._statement = statement
         self._is_named = isinstance(target, str)

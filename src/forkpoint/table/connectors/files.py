@@ -8,7 +8,9 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 
-from forkpoint.connectors.files.sink import FileSink
+from forkpoint.connectors.files.orc import check_orc
+from forkpoint.connectors.files.replacing import ReplacingFileSink
+from forkpoint.connectors.files.sink import ORC_COMPRESSIONS, FileSink
 from forkpoint.connectors.files.source import FileSource
 from forkpoint.contract.format import DeserializationSchema
 from forkpoint.contract.sink import Sink
@@ -22,13 +24,14 @@ from forkpoint.contract.source import (
     SplitEnumerator,
     SplitRange,
 )
-from forkpoint.errors import RecordParseError
+from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.relational.changes import row_type
 from forkpoint.storage.places import plain_place
 from forkpoint.table.connectors import changelogs
 from forkpoint.table.connectors.formats import deserialization, timestamp_format
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.wording import parse_duration_ms
 
 _FILES = "an epoch's files are final, and published with it; 'execution.checkpointing.interval' says how often"
@@ -53,6 +56,9 @@ def file_source(options: TableOptions) -> Source[Any]:
             return FileSource.csv(path, type, bounded=bounded, **_csv_form(options))
         case "parquet":
             return FileSource.parquet(path, type, bounded=bounded)
+        case "orc":
+            _check_orc(options, type)
+            return FileSource.orc(path, type, bounded=bounded)
         case "json":
             return FileSource.json(path, type, bounded=bounded)
     lines, schema = FileSource.text(path, bounded=bounded), deserialization(options, options.table.schema)
@@ -60,6 +66,14 @@ def file_source(options: TableOptions) -> Source[Any]:
 
 
 def file_sink(options: TableOptions) -> Sink[Any]:
+    sink = _added_files(options)
+    try:
+        return ReplacingFileSink.of(sink, options.partition) if options.overwrites else sink
+    except ConfigError as error:
+        raise options.error("path", f"INSERT OVERWRITE: {error}") from error
+
+
+def _added_files(options: TableOptions) -> FileSink:
     options.unneeded(_UNNEEDED)
     path, type = plain_place(options.required("path")), row_type(options.table.schema)
     bucket, prefix = options.table.partitions or None, f"part{options.nth}"
@@ -68,7 +82,18 @@ def file_sink(options: TableOptions) -> Sink[Any]:
             return FileSink.csv(path, type, bucket=bucket, prefix=prefix, **_csv_form(options))
         case "parquet":
             return FileSink.parquet(path, type, bucket=bucket, prefix=prefix)
+        case "orc":
+            _check_orc(options, type)
+            compression = options.choice("orc.compress", tuple(map(str.upper, ORC_COMPRESSIONS)), "ZSTD")
+            return FileSink.orc(path, type, bucket=bucket, prefix=prefix, compression=compression)
     return FileSink.json(path, type, bucket=bucket, prefix=prefix, timestamp_format=timestamp_format(options))
+
+
+def _check_orc(options: TableOptions, type: RecordType) -> None:
+    try:
+        check_orc(f"table {options.table.name!r}", type.arrow_schema)
+    except ConfigError as error:
+        raise options.error("format", str(error)) from error
 
 
 class _CsvForm(TypedDict):
@@ -83,7 +108,7 @@ def _csv_form(options: TableOptions) -> _CsvForm:
 
 def _file_format(options: TableOptions, *more: str) -> str:
     options.required("format")
-    return options.choice("format", ("json", "csv", "parquet", *more), "json")
+    return options.choice("format", ("json", "csv", "parquet", "orc", *more), "json")
 
 
 @dataclass(frozen=True)

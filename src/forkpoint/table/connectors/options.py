@@ -17,10 +17,11 @@ TABLE_IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
 class TableOptions:
     """``WITH (…)`` of one table. Values, which may be secrets, don't appear in messages unless an option allows few values.
-    ``${env:NAME}`` in a value is the environment variable of the driver. ``nth``: tells apart a job's sinks of the table."""
+    ``${env:NAME}`` in a value is the environment variable of the driver. ``nth``: tells apart a job's sinks of the table.
+    ``overwrites``: whether the sink replaces its rows, those in the directory ``partition`` also if it gets none."""
 
-    def __init__(self, table: CreateTable, nth: str = "") -> None:
-        self.table, self.nth = table, nth
+    def __init__(self, table: CreateTable, nth: str = "", *, overwrites: bool = False, partition: str = "") -> None:
+        self.table, self.nth, self.overwrites, self.partition = table, nth, overwrites, partition
         self._options: Mapping[str, str] = table.options
         self._known: set[str] = {"connector", TABLE_IDLE_TIMEOUT}
 

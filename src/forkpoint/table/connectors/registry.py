@@ -31,7 +31,7 @@ class Connector:
     """``takes``: the changes that its sink can take: "added" rows only, "upserts" (the row of each primary key), or "all".
     ``makes``: those that its source has. Both may depend on options. A source may have Changes as elements; with ``as_changes``,
     so has the sink. ``keyed``: it needs a primary key. ``has_metadata``: of messages, for columns. ``has_partitions``: it takes
-    PARTITIONED BY. ``lookup``: finds rows by a key, of these columns."""
+    PARTITIONED BY. ``replaces``: INSERT OVERWRITE. ``lookup``: finds rows by a key, of these columns."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
@@ -41,6 +41,7 @@ class Connector:
     keyed: bool = False
     has_metadata: bool = False
     has_partitions: bool = False
+    replaces: bool = False
     lookup: Callable[[TableOptions, tuple[str, ...]], LookupTable] | None = None
 
 
@@ -103,7 +104,7 @@ CONNECTORS: Mapping[str, Connector] = {
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
-    "filesystem": Connector(file_source, file_sink, makes=changes_by_format, has_partitions=True),
+    "filesystem": Connector(file_source, file_sink, makes=changes_by_format, has_partitions=True, replaces=True),
     "print": Connector(None, lambda options: ChangelogPrintSink(options.get("print-identifier", "") or ""), "all"),
     "blackhole": Connector(None, lambda options: DiscardSink(), "all"),
     "state": Connector(_state_source),
@@ -168,13 +169,16 @@ def lookup_of(table: CreateTable, key: tuple[str, ...]) -> LookupTable:
     return found
 
 
-def sink_of(table: CreateTable, nth: str = "") -> Sink[Any]:
-    """``nth``: tells apart the sinks of several INSERTs into the table."""
+def sink_of(table: CreateTable, nth: str = "", *, overwrites: bool = False, partition: str = "") -> Sink[Any]:
+    """``nth``: tells apart the sinks of several INSERTs into the table. ``overwrites``, ``partition``: as of TableOptions."""
     connector = connector_of(table)
-    options = TableOptions(table, nth)
+    options = TableOptions(table, nth, overwrites=overwrites, partition=partition)
     if connector.sink is None:
         name = table.options["connector"]
         raise options.error("connector", f"connector {name!r} reads tables; it cannot write table {table.name!r}")
+    if overwrites and not connector.replaces:
+        name = table.options["connector"]
+        raise options.error("connector", f"connector {name!r} cannot replace the rows of a table; use INSERT INTO")
     _check(connector, options)
     written = [column.name for column in table.metadata if not column.virtual]
     if written:
