@@ -8,16 +8,25 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from programs import ENVIRONMENT, Python, run_python
 from servers.kafka import Message
 
 
 class SqlJob:
+    """``with`` ends the job."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process: Python | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
 
     def write_file(self, text: str) -> None:
         (self.directory / "app.sql").write_text(text)

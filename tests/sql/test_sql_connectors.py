@@ -13,6 +13,7 @@ from forkpoint.contract.source import ReaderContext
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable
+from forkpoint.table.connectors import registry
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import source_of
 
@@ -100,6 +101,20 @@ def test_rows_are_written_to_a_database(tmp_path: Path, monkeypatch: pytest.Monk
     t_env.execute_sql(f"CREATE TABLE scanned (v BIGINT, k STRING) WITH ({options} = 'log', {parts})")
     found = t_env.execute_sql("SELECT s.v, l.k FROM scanned AS s JOIN log AS l ON l.v = s.v").collect()
     assert sorted(map(tuple, found)) == [(v, k) for k, v in rows[1:9]]
+
+
+def test_a_connector_that_is_not_installed_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
+    for name, extra in {
+        "postgres-cdc": "postgres",
+        "redis": "redis",
+        "cassandra": "cassandra",
+        "opensearch": "opensearch",
+    }.items():
+        (table,) = parse(Text(f"CREATE TABLE t (k STRING) WITH ('connector' = '{name}')"))
+        assert isinstance(table, CreateTable)
+        with pytest.raises(fp.SqlError, match=rf"connector '{name}' is in a package: pip install \"forkpoint\[{extra}\]\""):
+            registry.sink_of(table)
 
 
 def test_secrets_of_the_environment_stand_in_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:

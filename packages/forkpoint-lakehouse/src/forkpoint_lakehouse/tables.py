@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from forkpoint.table.connectors.keyed import changes_by_key
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import Connector
 from forkpoint_lakehouse.delta import DeltaSink
@@ -35,9 +36,5 @@ def _iceberg(options: TableOptions) -> IcebergSink[object]:
     return IcebergSink(properties, table, **_rows(options))
 
 
-def _takes(options: TableOptions) -> str:
-    return "upserts" if options.table.primary_key else "added"
-
-
-DELTA = Connector(None, _delta, _takes, as_changes=True, has_partitions=True)
-ICEBERG = Connector(None, _iceberg, _takes, as_changes=True, has_partitions=True)
+DELTA = Connector(None, _delta, changes_by_key, as_changes=True, has_partitions=True)
+ICEBERG = Connector(None, _iceberg, changes_by_key, as_changes=True, has_partitions=True)

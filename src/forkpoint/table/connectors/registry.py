@@ -20,7 +20,7 @@ from forkpoint.table.connectors.printing import ChangelogPrintSink
 
 _PACKAGES = "forkpoint.tables"
 """The entry points of packages: names of connectors, with a Connector each."""
-_EXTRAS = {"postgres-cdc": "postgres", "delta": "delta", "iceberg": "iceberg"}
+_EXTRAS = {"postgres-cdc": "postgres", **{name: name for name in ("delta", "iceberg", "redis", "cassandra", "opensearch")}}
 Changes = str | Callable[[TableOptions], str]
 
 
