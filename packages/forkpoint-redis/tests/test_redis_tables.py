@@ -63,6 +63,9 @@ def test_a_lookup_join_finds_rows_as_they_were_written(server: Redis) -> None:
     query = """SELECT v.i, r.* FROM v LEFT JOIN r FOR SYSTEM_TIME AS OF v.at AS r
         ON r.k = v.k AND r.d1 = DATE '2026-05-06' + INTERVAL '0' DAY * v.i AND r.s = '{"' || CAST(1 + 0 * v.i AS STRING)"""
     found = sorted(map(tuple, tables.execute_sql(query).collect()))
+    server.client.hset("types/c/2026-05-06", "u", '1,"s":"x"')
+    with pytest.raises(fp.JobFailed, match="the hash 'types/c/2026-05-06' is no row of the table: u: "):
+        list(tables.execute_sql(query).collect())
     none = (None,) * (len(columns) + 2)
     assert found[1:] == [(2, *none), (3, *none)]
     assert found[0][:8] == (1, date(2026, 5, 6), "a/b", True, float("inf"), Decimal("1.50"), '{"1', b"\xe9")
@@ -83,6 +86,7 @@ def test_options_are_checked() -> None:
     for columns, options, value, message in [
         (f"k STRING {key}", "", "'a'", "connector 'redis' needs the option 'url'"),
         (f"k STRING {key}", f"{url}, 'prefix' = 'p'", "'a'", "did you mean 'key-prefix'?"),
+        (f"k STRING {key}", ", 'url' = 'h:6379', 'password' = 'x'", "'a'", "option 'url' is no URL of Redis"),
         ("k STRING", url, "'a'", "table 't' needs PRIMARY KEY (…) NOT ENFORCED for connector 'redis'"),
         (f"k ARRAY<STRING> {key}", url, "ARRAY['a']", "column 'k' of the primary key is ARRAY<STRING>, which has no text"),
         (f"k STRING {key}", rf"{url}, 'key-delimiter' = '\'", "'a'", "begins with a backslash"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema
 from forkpoint.connectors.rows import RowsWriter, StagedRow
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
-from forkpoint.errors import JobFailed
+from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
@@ -29,9 +29,9 @@ from forkpoint_redis.client import RedisClient, raising_errors
 from forkpoint_redis.commands import encode
 from forkpoint_redis.sink import RedisSink, names_of
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.encode
+_fields, _check = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw).decode
 _WITHOUT_QUOTES = ("BOOLEAN", *NUMBERS, *NESTED)
-_NOT_FINITE = (b"Infinity", b"NaN")
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,27 @@ class RedisLookup(LookupFunction[Any, Any]):
         for column in self._row.names:
             value = fields.get(column.encode())
             if value is not None:
-                quotes = column in self._texts or value.endswith(_NOT_FINITE)
-                text = msgspec.json.encode(value.decode(errors="replace")) if quotes else value
-                yield msgspec.json.encode(column) + b":" + text
+                text = value if column not in self._texts and _is_json(value) else _encode(value.decode(errors="replace"))
+                yield _encode(column) + b":" + text
+
+
+def _is_json(text: bytes) -> bool:
+    """False for numbers that are not finite, which JSON has as texts, and for what others have written."""
+    try:
+        _check(text)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _client(options: TableOptions) -> RedisClient:
     given = {name: options.get(name) for name in ("username", "password")}
-    return RedisClient(options.required("url"), {name: value for name, value in given.items() if value is not None})
+    client = RedisClient(options.required("url"), {name: value for name, value in given.items() if value is not None})
+    try:
+        client.connect().close()
+    except ConfigError:
+        raise options.error("url", "option 'url' is no URL of Redis; one looks like redis://host:6379/0") from None
+    return client
 
 
 def _sink(options: TableOptions) -> RedisTableSink:
