@@ -13,11 +13,11 @@ from servers.cassandra_server import PASSWORD, USER, Cassandra
 
 BLOCKS = blocks(ROOT / "docs" / "cassandra.md")
 (PROGRAM,) = (block for block in BLOCKS if block.info == "python")
-TABLE, LEDGER = (block for block in BLOCKS if block.info == "sql")
+TABLE, OF_SQL, LEDGER = (block for block in BLOCKS if block.info == "sql")
 
 
 @pytest.mark.slow
-def test_the_program(cassandra: Cassandra, tmp_path: Path) -> None:
+def test_the_program(cassandra: Cassandra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cassandra.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
     cassandra.execute(TABLE.text)
     cassandra.execute(LEDGER.text)
@@ -27,3 +27,9 @@ def test_the_program(cassandra: Cassandra, tmp_path: Path) -> None:
     names["build"](env, fp.CassandraSink(cassandra.address, "shop", "totals", username=USER, password=PASSWORD))
     env.execute("totals")
     assert sorted(map(tuple, cassandra.execute("SELECT * FROM shop.totals"))) == [("ann", 4.5), ("bob", 2.0)]
+
+    monkeypatch.setenv("CASSANDRA_PASSWORD", PASSWORD)
+    tables = fp.StreamTableEnvironment.create(env)
+    tables.execute_sql(OF_SQL.text.replace("host:9042", cassandra.address).replace("'app'", f"'{USER}'"))
+    tables.execute_sql("INSERT INTO totals VALUES ('ann', 5), ('eve', 1)").wait()
+    assert sorted(map(tuple, cassandra.execute("SELECT * FROM shop.totals"))) == [("ann", 5.0), ("bob", 2.0), ("eve", 1.0)]

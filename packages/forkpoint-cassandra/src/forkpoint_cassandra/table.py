@@ -129,6 +129,16 @@ def read_table(cluster: Any, session: Any, name: TableName) -> Table:
     return Table(statements, types, prepared.protocol_version, time.monotonic())
 
 
+def look_up(name: TableName) -> Table:
+    """The table as it is now."""
+    with raising_errors(name.place):
+        cluster, session = name.client.connect()
+        try:
+            return read_table(cluster, session, name)
+        finally:
+            cluster.shutdown()
+
+
 _tables: dict[str, tuple[str, Table]] = {}  # with the run that looked the table up
 _lock = threading.Lock()
 
@@ -139,13 +149,8 @@ def known_table(name: TableName, run: str = "", *, fresh: bool = False) -> Table
         place = f"{name.place}/{name}"
         of_run, known = _tables.get(place, ("", None))
         if known is None or of_run != run or (fresh and time.monotonic() - known.read_at > _FRESH_SECONDS):
-            with raising_errors(name.place):
-                cluster, session = name.client.connect()
-                try:
-                    known = read_table(cluster, session, name)
-                    _tables[place] = run, known
-                finally:
-                    cluster.shutdown()
+            known = look_up(name)
+            _tables[place] = run, known
         return known
 
 

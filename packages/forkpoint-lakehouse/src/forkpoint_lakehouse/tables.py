@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from forkpoint.contract.source import Source
+from forkpoint.table.connectors.keyed import changes_by_key
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import Connector
 from forkpoint_lakehouse.delta import DeltaSink
@@ -58,9 +59,5 @@ def _place(options: TableOptions) -> tuple[dict[str, str], str]:
     return properties, table
 
 
-def _takes(options: TableOptions) -> str:
-    return "upserts" if options.table.primary_key else "added"
-
-
-DELTA = Connector(_delta_source, _delta, _takes, as_changes=True, has_partitions=True)
-ICEBERG = Connector(_iceberg_source, _iceberg, _takes, as_changes=True, has_partitions=True)
+DELTA = Connector(_delta_source, _delta, changes_by_key, as_changes=True, has_partitions=True)
+ICEBERG = Connector(_iceberg_source, _iceberg, changes_by_key, as_changes=True, has_partitions=True)

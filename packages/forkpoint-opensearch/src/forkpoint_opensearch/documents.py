@@ -97,10 +97,7 @@ class DocumentEncoder:
                 f"OpenSearchSink: the id of {element!r} in the index {self._index!r} is {value!r}; it must be a text or an "
                 "integer"
             )
-        encoded = str(value).encode()
-        if len(encoded) > MAX_ID_BYTES:
-            raise ConfigError(f"OpenSearchSink: the id {value!r} has {len(encoded)} bytes; {MAX_ID_BYTES} are allowed")
-        return encoded
+        return checked_id(str(value))
 
     def _encoded(self, made: Any) -> bytes:
         try:
@@ -114,6 +111,16 @@ class DocumentEncoder:
             return _encoder.encode(_plain(fields))
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeNotSupported(f"OpenSearchSink: {made!r} cannot be encoded as a JSON document: {error}") from None
+
+
+def checked_id(id: str) -> bytes:
+    """Raises ConfigError for a text that cannot be an id."""
+    encoded = id.encode()
+    if not id:
+        raise ConfigError("OpenSearchSink: the key of a row is an empty text, which cannot be an id")
+    if len(encoded) > MAX_ID_BYTES:
+        raise ConfigError(f"OpenSearchSink: the id {id!r} has {len(encoded)} bytes; {MAX_ID_BYTES} are allowed")
+    return encoded
 
 
 def _plain(value: Any) -> Any:

@@ -46,7 +46,7 @@ class RedisSink(CommittingSink[T_contra]):
         self._known_commands: frozenset[str] | None = None
 
     def create_writer(self, context: SinkContext) -> SinkWriter[T_contra]:
-        return RowsWriter(context, CommandEncoder(self._command), _names)
+        return RowsWriter(context, CommandEncoder(self._command), names_of)
 
     def check(self, committables: list[JSON]) -> None:
         names = {name for each in committables for name in each["commands"]}
@@ -73,7 +73,7 @@ class RedisSink(CommittingSink[T_contra]):
         return {**self.__dict__, "_known_commands": None}
 
 
-def _names(rows: Sequence[StagedRow]) -> dict[str, JSON]:
+def names_of(rows: Sequence[StagedRow]) -> dict[str, JSON]:
     return {"commands": sorted({(row[0] or b"").decode() for row in rows})}
 
 

@@ -1,4 +1,4 @@
-"""Tables of databases in lookup joins."""
+"""Tables of databases, and of packages, in lookup joins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkpoint.connectors.lookup.sql import SqlLookup
+from forkpoint.functions import LookupFunction
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.table.connectors.jdbc import UNNEEDED, jdbc_url
@@ -21,13 +22,7 @@ _REFUSED = {
 
 
 def jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
-    options.refuse(_REFUSED)
     table, columns = options.table, [field.name for field in options.table.schema]
-    expiry, caches = options.get(_EXPIRY), options.choice("lookup.cache", ("NONE", "PARTIAL"), "NONE") == "PARTIAL"
-    if not caches and expiry is not None:
-        raise options.error(_EXPIRY, f"option '{_EXPIRY}' is for a cache; add 'lookup.cache' = 'PARTIAL'")
-    ttl_ms = parse_duration_ms(_EXPIRY, expiry) if expiry is not None else _FOR_EVER_MS
-    misses = options.choice("lookup.partial-cache.cache-missing-key", ("true", "false"), "true") == "true"
     function = TableLookup(
         jdbc_url(options),
         table=options.required("table-name"),
@@ -36,9 +31,20 @@ def jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
         result_type=row_type(table.schema),
         many=True,
     )
-    retries = options.number("lookup.max-retries", 3) or 0
     options.unneeded(UNNEEDED)
-    return LookupTable(function, table.schema, ttl_ms if caches else None, caches and misses, retries)
+    return lookup_table(options, function)
+
+
+def lookup_table(options: TableOptions, function: LookupFunction[Any, Any]) -> LookupTable:
+    """A function that finds rows of the table, with the cache and the retries of the options."""
+    options.refuse(_REFUSED)
+    expiry, caches = options.get(_EXPIRY), options.choice("lookup.cache", ("NONE", "PARTIAL"), "NONE") == "PARTIAL"
+    if not caches and expiry is not None:
+        raise options.error(_EXPIRY, f"option '{_EXPIRY}' is for a cache; add 'lookup.cache' = 'PARTIAL'")
+    ttl_ms = parse_duration_ms(_EXPIRY, expiry) if expiry is not None else _FOR_EVER_MS
+    misses = options.choice("lookup.partial-cache.cache-missing-key", ("true", "false"), "true") == "true"
+    retries = options.number("lookup.max-retries", 3) or 0
+    return LookupTable(function, options.table.schema, ttl_ms if caches else None, caches and misses, retries)
 
 
 class TableLookup(SqlLookup[Any]):

@@ -47,11 +47,11 @@ def short_floats(row: Iterable[Any], of: TypeInformation[Any] | None) -> tuple[A
 def line_of(values: tuple[Any, ...], *, weighted: bool) -> str:
     """A change as Flink prints it; the weight, if there is one, is the last value."""
     weight = values[-1] if weighted else 1
-    shown = ", ".join(_text(value) for value in (values[:-1] if weighted else values))
+    shown = ", ".join(text_of(value) for value in (values[:-1] if weighted else values))
     return f"{'+I' if weight > 0 else '-D'}[{shown}]"
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value as Java's text."""
     match value:
         case None:
@@ -69,11 +69,11 @@ def _text(value: Any) -> str:
         case bytes():
             return f"[{', '.join(map(str, value))}]"
         case list():
-            return f"[{', '.join(map(_text, value))}]"
+            return f"[{', '.join(map(text_of, value))}]"
         case dict():
-            return f"{{{', '.join(f'{_text(key)}={_text(of)}' for key, of in value.items())}}}"
+            return f"{{{', '.join(f'{text_of(key)}={text_of(of)}' for key, of in value.items())}}}"
         case Row():
-            return f"+I[{', '.join(map(_text, value))}]"
+            return f"+I[{', '.join(map(text_of, value))}]"
     return str(value)
 
 

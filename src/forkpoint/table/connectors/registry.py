@@ -22,7 +22,8 @@ from forkpoint.table.connectors.printing import ChangelogPrintSink
 
 _PACKAGES = "forkpoint.tables"
 """The entry points of packages: names of connectors, with a Connector each."""
-_EXTRAS = {"postgres-cdc": "postgres", **{name: name for name in ("delta", "iceberg", "kinesis", "rabbitmq", "mqtt")}}
+_SAME_NAME = ("delta", "iceberg", "kinesis", "rabbitmq", "mqtt", "redis", "cassandra", "opensearch")
+_EXTRAS = {"postgres-cdc": "postgres", **{name: name for name in _SAME_NAME}}
 Changes = str | Callable[[TableOptions], str]
 
 
