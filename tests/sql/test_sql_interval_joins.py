@@ -162,7 +162,7 @@ FIRST = [event(1, 1, 10), event(2, 1, 10.5), event(3, 3, 11), PAUSE, EOF]
 def test_a_changed_join_goes_on_from_rows_without_repeating_results(changed: str, added: list[Any], tmp_path: Path) -> None:
     first = [event(1, 1, 10), event(2, 1, 12), PAUSE, EOF]
     assert run([FULL], first, tmp_path, 1)[0] == [Counter()]
-    results, _ = run([changed], [*first, event(4, 3, 14), event(5, 1, 30)], tmp_path, 2)
+    results, _ = run([changed], [*first, event(4, 3, 14), PAUSE, event(5, 1, 30)], tmp_path, 2)
     assert {row for row in results[0] if 5 not in row} == set(added)
 
 

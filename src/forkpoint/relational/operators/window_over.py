@@ -16,7 +16,15 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import weights_of
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
-from forkpoint.relational.operators.joins.keyed_rows import descriptor_of, distinct, saved_as, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.keyed_rows import (
+    descriptor_of,
+    distinct,
+    saved_as,
+    state_name,
+    still_kept,
+    stored_form,
+    stored_type,
+)
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
@@ -97,7 +105,7 @@ class WindowOver(KeyedOperator):
 
     def _stored(self, keys: KeySet, which: Longs, before: RowsDefinition | None) -> Rows:
         """The stored rows of these partitions; those of a changed query that the new one keeps, which leave the state."""
-        found = self._rows.stored(keys, which, self._saved)
+        found = self._rows.stored(keys, which, stored_type(self._definition, "", before, self._saved))
         if before is None:
             return rows_of(self._definition, "", found, keys.column)
         rows = rows_of(before, "", found, keys.column)

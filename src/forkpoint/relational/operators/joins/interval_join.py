@@ -21,7 +21,14 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import Expression
-from forkpoint.relational.operators.joins.keyed_rows import row_type_of, saved_as, state_name, still_kept, stored_form
+from forkpoint.relational.operators.joins.keyed_rows import (
+    row_type_of,
+    saved_as,
+    state_name,
+    still_kept,
+    stored_form,
+    stored_type,
+)
 from forkpoint.relational.operators.joins.pairs import Pairs, Rows, between, table_of, where, with_new
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, scanned, stored_entries
@@ -201,7 +208,8 @@ class IntervalJoin(KeyedOperator):
         self, side: Side, keys: KeySet, table: pa.RecordBatch, owners: Longs, ranks: Longs, before: RowsDefinition | None
     ) -> Held:
         entries = scanned(self._backend, side.sid, keys, np.arange(len(keys.column)))
-        names, saved = entries.names, decode_keys(entries.spaces, side.saved)
+        of = stored_type(self._definition, side.name, before, side.saved)
+        names, saved = entries.names, decode_keys(entries.spaces, of)
         count, alone = (column.to_numpy(zero_copy_only=False) for column in self._codec.columns(entries.values))
         stored = rows_of(before or self._definition, side.name, Counts(entries.groups, saved, count), keys.column)
         if before is not None:

@@ -73,6 +73,12 @@ def saved_as(
     return stored_rows(known.definition), from_description(known.namespace_type)
 
 
+def stored_type(definition: RowsDefinition, side: str, before: RowsDefinition | None, saved: TypeInformation) -> TypeInformation:
+    """The type of the stored rows of a side: ``saved`` until the first epoch of a changed query, for which there is a query
+    ``before``, has written them anew."""
+    return row_type_of(definition.kept(side)) if before is None else saved
+
+
 @dataclass(frozen=True)
 class KeyedRowsSpec(KeyedSpec):
     """Each input has the columns of the key, those that are kept of its side, by their names, and weights if rows are also

@@ -26,6 +26,7 @@ from forkpoint.relational.operators.joins.keyed_rows import (
     state_name,
     still_kept,
     stored_form,
+    stored_type,
 )
 from forkpoint.relational.operators.joins.pairs import Rows, table_of, where
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
@@ -184,7 +185,8 @@ class TemporalJoin(KeyedOperator):
         keys, before = step.keys, step.before
         entries = scanned(self._backend, self._backend.sid(state_name(LEFT)), keys, distinct(due))
         count = self._counts.columns(entries.values)[0].to_numpy(zero_copy_only=False)
-        values, names = decode_keys(entries.spaces, self._saved), np.array([*entries.names, None], object)[:-1]
+        of = stored_type(self._definition, LEFT, before, self._saved)
+        values, names = decode_keys(entries.spaces, of), np.array([*entries.names, None], object)[:-1]
         stored = rows_of(before or self._definition, LEFT, Counts(entries.groups, values, count), keys.column)
         if before is not None:
             self._log.delete(entries.names)
