@@ -147,7 +147,7 @@ def test_a_result_that_only_adds_rows_gains_those_of_a_wider_condition_once(tmp_
         ("SELECT a.v FROM orders AS a JOIN orders AS b ON a.g = b.v", r"its rows were kept by k = k and would be kept by g = v"),
         (
             "SELECT a.v FROM orders AS a JOIN (SELECT k, v FROM orders GROUP BY k, v) AS b ON a.k = b.k",
-            "its rows came from orders",
+            "its rows came from orders, in which AGGREGATE takes the place of SCAN",
         ),
     ],
 )
@@ -155,6 +155,45 @@ def test_what_the_rows_of_a_join_do_not_have_is_refused(changed: str, message: s
     run(PAIRS, [*FIRST, EOF], tmp_path)
     with pytest.raises(fp.RestoreRefused, match=message):
         run(changed, [*FIRST, EOF], tmp_path)
+
+
+SUMS = "(SELECT k, SUM(v) AS s FROM orders GROUP BY k)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT g.s, a.v FROM {SUMS} AS g LEFT JOIN orders AS a ON g.k = a.k",
+        f"SELECT g.s, ROW_NUMBER() OVER (ORDER BY g.s, g.k) AS n FROM {SUMS} AS g",
+    ],
+)
+def test_a_condition_on_the_result_of_another_query(query: str, tmp_path: Path) -> None:
+    """That query takes the rows back from the one that keeps them."""
+    changed, more = f"{query} WHERE g.s > 6", [*FIRST, EOF, Order("a", 1, 4, None), PAUSE, Order("b", 1, -2, None), PAUSE, EOF]
+    rows: Counter[Any] = Counter()
+    for change in [*run(query, [*FIRST, EOF], tmp_path), *run(changed, more, tmp_path, 2)]:
+        *row, weight = change.values()
+        rows[tuple(row)] += weight
+    assert rows == +rows
+    assert +rows == answered(changed, [each for each in more if isinstance(each, Order)])
+
+
+def test_a_query_over_the_result_of_one_that_goes_on_does_not_begin_without_its_rows(tmp_path: Path) -> None:
+    ranks = (
+        "SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v) AS r, COUNT(*) OVER (PARTITION BY k ORDER BY v) AS n FROM orders"
+    )
+    run(ranks, [*FIRST, EOF], tmp_path / "ranks")
+    two = ranks.replace("COUNT(*) OVER (PARTITION BY k ORDER BY v)", "COUNT(*) OVER (PARTITION BY k ORDER BY v DESC)")
+    for accepted in ((), ("totals-over-k-2",)):
+        with pytest.raises(fp.RestoreRefused, match=r"totals-over-k-2/rows"):
+            run(two, [*FIRST, EOF], tmp_path / "ranks", restore=fp.RestoreOptions(accept_empty=accepted))
+    run(PAIRS, [*FIRST, EOF], tmp_path / "pairs")  # which only gains rows
+    counted = f"SELECT v, COUNT(*) AS n FROM ({PAIRS}) AS p GROUP BY v"
+    with pytest.raises(fp.RestoreRefused, match=r"has read rows of 'orders' before.*=empty"):
+        run(counted, [*FIRST, EOF], tmp_path / "pairs")
+    late = fp.RestoreOptions(accept_empty=("totals-group-by-left_v_8f2f30",))
+    found = run(counted, [*FIRST, EOF, Order("b", 1, 9, None), PAUSE, EOF], tmp_path / "pairs", restore=late)
+    assert [(row["v"], row["n"]) for row in found if row["$weight"] > 0] == [(9, 2), (7, 1)]
 
 
 def test_a_column_of_another_type_is_refused() -> None:

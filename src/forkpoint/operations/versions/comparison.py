@@ -77,7 +77,7 @@ def ab(
             raise ConfigError(f"--keep {place}: the directory is not empty; name a new or empty one")
         end = request.until or _newest(storage, opened, place)
         from_there = replace(request, restore=replace(request.restore, savepoint=plain_place(opened.url)))
-        versions = _Versions(place, Trials(StateRoot(str(place / "state")), place, from_there))
+        versions = _Versions(place, Trials.beside(storage, StateRoot(str(place / "state")), place, from_there))
         pack(request.ship_env, observer)
         with observer.steps("running both versions") as report:
             for version, app in zip(VERSIONS, (request.app, app_b), strict=True):

@@ -75,7 +75,7 @@ def recompute(
     savepoint_id, directory = root.new_savepoint(old.job, None, label)
     trial = f"{JOB}-{savepoint_id}"
     try:
-        new = _run(request, old, StateRoot(f"{root.place.rstrip('/')}/{trial}"), observer)
+        new = _run(request, old, root, trial, observer)
         sources = _sources(graph, tables)
         for uid in sources:
             _check_same_rows(uid, old.positions.get(uid), new.positions[uid])
@@ -112,11 +112,12 @@ def replace_query(
             writer.with_replaced(uid, old, its)
 
 
-def _run(request: RunRequest, old: SavepointReader, root: StateRoot, observer: Observer) -> SavepointReader:
-    """Run the program from empty state to the savepoint's positions."""
+def _run(request: RunRequest, old: SavepointReader, root: StateRoot, trial: str, observer: Observer) -> SavepointReader:
+    """Run the program from empty state to the savepoint's positions. ``trial``: the directory for its state."""
     with tempfile.TemporaryDirectory(prefix="forkpoint-recompute-") as logs, observer.steps("computing again") as report:
         fresh = replace(request, restore=replace(request.restore, savepoint=None), savepoint_schedule=None)
-        trials = Trials(root, Path(logs), replace(fresh, max_parallelism=old.metadata.max_parallelism))
+        fresh = replace(fresh, max_parallelism=old.metadata.max_parallelism)
+        trials = Trials.beside(root.storage, StateRoot(f"{root.place.rstrip('/')}/{trial}"), Path(logs), fresh)
         trials.run(JOB, request.app, old.path, DISCARDED, "the program", report)
         taken = trials.savepoint(JOB)
     if taken is None:

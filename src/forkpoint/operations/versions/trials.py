@@ -10,13 +10,14 @@ from pathlib import Path
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import SourcePosition
-from forkpoint.checkpoint.paths import JobPaths
+from forkpoint.checkpoint.paths import CATALOGS, JobPaths, catalog_file, parse_catalog_file
 from forkpoint.operations.launch.detached import driver_command, tail
 from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.request import RunRequest
 from forkpoint.operations.observer import OnStep
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.catalog.names import all_savepoints
+from forkpoint.storage.base import Storage
 
 _REPORT_SECONDS = 2.0
 
@@ -33,6 +34,14 @@ class Trials:
     root: StateRoot
     logs: Path
     request: RunRequest
+
+    @staticmethod
+    def beside(storage: Storage, root: StateRoot, logs: Path, request: RunRequest) -> Trials:
+        """Trials in ``root`` whose programs find the catalogues of tables that ``storage`` has."""
+        for name, version in dict(map(parse_catalog_file, storage.list(CATALOGS))).items():  # sorted: the newest versions
+            file = catalog_file(name, version)
+            root.storage.create(file, storage.read(file))
+        return Trials(root, logs, request)
 
     def run(self, name: str, app: str, until: str, capture: str, what: str, report: OnStep) -> None:
         """Run a program as job ``name``, and report the progress of ``what`` this is. Raises DriverFailed. Kills it if

@@ -18,7 +18,7 @@ from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import WEIGHT, Owned, consolidated, difference, elements, weights_of
 from forkpoint.relational.definitions.groups import View, split_filter
-from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows
+from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows, takes_back
 from forkpoint.relational.evaluation import true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.joins.pairs import Rows
@@ -281,8 +281,9 @@ def distinct(indices: Longs) -> Longs:
 
 
 def still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Longs:
-    """The indices of the stored rows that the new query keeps."""
-    added = narrower(split_filter(old.input(side))[1], split_filter(new.input(side))[1])
+    """The indices of the stored rows that the new query keeps, unless its input removes them."""
+    (source, before), (_, after) = (split_filter(each.input(side)) for each in (old, new))
+    added = None if takes_back(source) else narrower(before, after)
     found = None if added is None else true_rows(added, rows.columns)
     return np.arange(len(rows.owners)) if found is None else found
 
