@@ -11,6 +11,9 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.errors import ConfigError
+from forkpoint.operations import RunRequest
+from forkpoint.operations.roots import StateRoot
+from forkpoint.operations.versions.trials import Trials
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.storage.base import open_storage
 from forkpoint.table.api.query_results import QueryResult
@@ -65,6 +68,15 @@ def test_what_a_session_creates_others_have(tmp_path: Path) -> None:
     assert one("SHOW CATALOGS") == [("default_catalog",), ("state",)]
     other(CATALOG)
     assert one("SHOW TABLES FROM prod.`default`") == []
+
+
+def test_programs_on_trial_have_them(tmp_path: Path) -> None:
+    """Those of `ab` and `recompute`, whose state root is another one."""
+    Shell(tmp_path / "root")(f"{CATALOG}; {TABLE.format('events')}; {TABLE.format('more')}")
+    trial = tmp_path / "trial"
+    Trials.beside(open_storage(str(tmp_path / "root")), StateRoot(str(trial)), tmp_path, RunRequest("app.sql"))
+    assert Shell(trial)(f"{TABLE.format('late')}; SHOW TABLES FROM prod.`default`") == [("events",), ("late",), ("more",)]
+    assert Shell(tmp_path / "root")("SHOW TABLES FROM prod.`default`") == [("events",), ("more",)]
 
 
 def plus(value: int) -> int:
