@@ -102,6 +102,30 @@ def test_rows_are_written_to_a_database(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(map(tuple, found)) == [(v, k) for k, v in rows[1:9]]
 
 
+def test_values_of_each_type_are_written_to_sqlite_and_read_again(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "db")
+    types = "b BOOLEAN, d DATE, t TIME, ts TIMESTAMP, tl TIMESTAMP, a JSON, r TEXT, m JSON, iv TEXT, x NUMERIC(10, 2), y TEXT"
+    database.execute(f"CREATE TABLE v ({types})")
+    t_env = fp.StreamTableEnvironment.create(
+        fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
+    )
+    t_env.execute_sql(
+        "CREATE TABLE v (b BOOLEAN, d DATE, t TIME, ts TIMESTAMP, tl TIMESTAMP_LTZ, a ARRAY<INT>, r ROW<x INT>, "
+        "m MAP<STRING, INT>, iv INTERVAL DAY TO SECOND, x DECIMAL(10, 2), y DECIMAL(10, 2)) "
+        f"WITH ('connector' = 'jdbc', 'url' = 'sqlite:///{tmp_path}/db', 'table-name' = 'v')"
+    )
+    values = (
+        "TRUE, DATE '2024-01-02', TIME '10:00:00', TIMESTAMP '2024-01-02 10:00:00.5', TO_TIMESTAMP_LTZ(1500, 3), ARRAY[1, NULL], "
+        "ROW(1), MAP['a', 1], INTERVAL '26' HOUR, 0.1, 0.20"
+    )
+    t_env.execute_sql(f"INSERT INTO v SELECT {values} UNION ALL SELECT {', '.join(['NULL'] * 11)}").wait()
+    assert sorted(database.execute("SELECT iv, x, y FROM v"), key=str) == [("P1DT7200S", 0.1, "0.20"), (None,) * 3]
+    (wanted,) = (tuple(row) for row in t_env.execute_sql(f"SELECT {values}").collect())
+    found = {tuple(map(str, row)) for row in t_env.execute_sql("SELECT * FROM v").collect()}
+    nested = str(wanted[6]).replace("EXPR$0", "x")
+    assert found == {(*map(str, wanted[:6]), nested, *map(str, wanted[7:9]), "0.10", "0.20"), ("None",) * 11}
+
+
 @pytest.mark.parametrize("epoch_rows", [1000, 7])
 def test_each_key_has_its_current_row_wherever_its_changes_come_from(tmp_path: Path, epoch_rows: int) -> None:
     """The old row of an order is removed where its old customer is, and the new one added where the new customer is. Other orders

@@ -72,6 +72,8 @@ def test_arithmetic_equals_duckdb(rows: list[Any]) -> None:
         ("TIME '08:00:00' + (TIME '08:00:00' - TIME '09:30:00')", time(6, 30)),
         ("INTERVAL '7' SECOND / 2", timedelta(seconds=3.5)),
         ("INTERVAL '14' MONTH / 3 = INTERVAL '4' MONTH", True),
+        ("CASE WHEN 1 > 2 THEN INTERVAL '1' DAY ELSE NULL END", None),
+        ("COALESCE(NULL, IF(FALSE, INTERVAL '1' DAY, NULL), INTERVAL '2' DAY)", timedelta(days=2)),
     ],
 )
 def test_values(expression: str, value: Any) -> None:

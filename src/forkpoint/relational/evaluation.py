@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from forkpoint.errors import JobFailed
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, operands_of
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
+from forkpoint.relational.functions.casts import only_null
 from forkpoint.relational.functions.decimals import decimal_to, rescaled
 from forkpoint.relational.functions.nested import part_type, with_parts
 from forkpoint.relational.functions.user import called, calls_in, is_user, taken
@@ -83,6 +84,8 @@ def _converted(value: Datum, to: pa.DataType) -> Datum:
         return rescaled(value, to)
     if pa.types.is_decimal(value.type):
         return decimal_to(value, to)
+    if pa.types.is_duration(to) and pa.types.is_string(value.type):
+        return only_null(value, to)
     # Large integers lose digits as DOUBLE; that is no error.
     return pc.cast(value, options=pc.CastOptions(to, allow_float_truncate=True))
 

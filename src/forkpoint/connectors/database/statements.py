@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
@@ -117,9 +119,9 @@ def _quoted(connection: Connection, name: Any) -> str:
 
 def converters(connection: Connection, target: Target, row: RecordType) -> list[Callable[[Any], Any] | None]:
     """For each column, a function from a field's value to the driver's; None if they are the same."""
-    from sqlalchemy import ARRAY, JSON, DateTime
+    from sqlalchemy import ARRAY, JSON, DateTime, Numeric
 
-    postgres = connection.dialect.name == "postgresql"
+    postgres, sqlite = (connection.dialect.name == name for name in ("postgresql", "sqlite"))
     found: list[Callable[[Any], Any] | None] = []
     for name, of in zip(target.columns, row.children, strict=True):
         type = target.table.c[name].type
@@ -129,6 +131,8 @@ def converters(connection: Connection, target: Target, row: RecordType) -> list[
             found.append(partial(_jsonb, as_text) if postgres else partial(_json_object, name, as_text))
         elif isinstance(of, RecordType | SequenceType | MapType) and not isinstance(type, ARRAY):
             found.append(lambda value: None if value is None else _json(value))  # MariaDB's JSON is text, too
+        elif sqlite and of.python_class in _TEXT_IN_SQLITE and not (of.python_class is Decimal and isinstance(type, Numeric)):
+            found.append(msgspec.to_builtins)
         elif isinstance(type, DateTime) and not (postgres and type.timezone):
             found.append(_naive_utc)
         else:
@@ -164,6 +168,7 @@ def _naive_utc(value: Any) -> Any:
     return value
 
 
+_TEXT_IN_SQLITE = (Decimal, timedelta, UUID)  # which its driver does not take; text as in JSON
 _UNCHANGED = (str, int, float, bytes, bool, datetime, date, time, type(None))
 
 

@@ -60,6 +60,8 @@ def _converted(value: Datum, target: SqlType, failing_null: bool) -> Datum:
     arrow, source = target.arrow_type, value.type
     if pa.types.is_decimal(arrow):
         return decimal_from(value, arrow, failing_null=failing_null)
+    if target.name in INTERVALS and pa.types.is_string(source):
+        return only_null(value, arrow)
     if pa.types.is_string(source):
         return _from_text(value, target, failing_null)
     if pa.types.is_decimal(source) and not pa.types.is_integer(arrow):
@@ -69,6 +71,11 @@ def _converted(value: Datum, target: SqlType, failing_null: bool) -> Datum:
     if pa.types.is_integer(arrow) and not pa.types.is_boolean(source):
         value = _within(value, target, failing_null)
     return pc.cast(value, options=pc.CastOptions(arrow, allow_float_truncate=True, allow_time_truncate=True))
+
+
+def only_null(value: Datum, to: pa.DataType) -> Datum:
+    """NULL, whose type is that of texts, as an interval: there is no other conversion of texts to them."""
+    return pa.scalar(None, to) if isinstance(value, pa.Scalar) else pa.nulls(len(value), to)
 
 
 def _within(value: Datum, target: SqlType, failing_null: bool) -> Datum:

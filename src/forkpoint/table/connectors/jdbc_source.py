@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -20,6 +24,8 @@ from forkpoint.relational.types import INTEGERS
 from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, UNNEEDED, jdbc_url
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.containers import OptionalType
+from forkpoint.types.kinds.records import RecordType
 
 _FETCHED = 10_000
 
@@ -51,6 +57,54 @@ def _whole(options: TableOptions, name: str) -> int:
         return int(options.get(name) or "")
     except ValueError:
         raise options.error(name, f"option {name!r} is no whole number") from None
+
+
+def _fields(type: TypeInformation[Any]) -> Iterator[tuple[str, TypeInformation[Any]]]:
+    assert isinstance(type, RecordType)
+    for field_ in type.members:
+        yield field_.name, field_.type.of if isinstance(field_.type, OptionalType) else field_.type
+
+
+def _truth(value: Any) -> Any:
+    """SQLite and MySQL have 0 and 1."""
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def _digits(value: Any) -> Any:
+    """SQLite's numbers are binary."""
+    return Decimal(repr(value)) if isinstance(value, int | float) else value
+
+
+def _in_utc(value: Any) -> Any:
+    """A column without a time zone, to which sinks write UTC; SQLite has texts."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return at.replace(tzinfo=UTC) if isinstance(at, datetime) and at.tzinfo is None else at
+
+
+def _text(value: Any) -> Any:
+    """PostgreSQL's driver has objects for uuid and json."""
+    return str(value) if isinstance(value, UUID) else json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _parts(value: Any) -> Any:
+    """SQLite and MariaDB have JSON in texts. What is none is refused with the row."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "boolean": _truth,
+    "decimal": _digits,
+    "instant": _in_utc,
+    "string": _text,
+    **dict.fromkeys(("list", "map", "record"), _parts),
+}
+"""What becomes of a driver's value for a column of SQL with a type of this kind."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +144,7 @@ class _Reader(SourceReader[Any]):
     def __init__(self, source: JdbcSource) -> None:
         self._source = source
         self._converter = RecordConverter(source.type)
+        self._read = {name: _READ[of.kind] for name, of in _fields(source.type) if of.kind in _READ}
 
     def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
         source, where = self._source, f"connector 'jdbc' reads {self._source.table} of {shown(self._source.url)}"
@@ -111,6 +166,9 @@ class _Reader(SourceReader[Any]):
         return query.where(of >= low, of < high)
 
     def _columns(self, rows: list[dict[str, Any]], where: str) -> pa.RecordBatch:
+        for name, read in self._read.items():
+            for row in rows:
+                row[name] = read(row[name])
         found, problems = self._converter.convert(rows)
         if problems:
             at, problem = problems[0]
