@@ -125,6 +125,7 @@ def test_arrays_with_bounds_and_without_quotes() -> None:
         (fp.Types.LONG(), "-5", -5),
         (fp.Types.BOOLEAN(), "t", True),
         (fp.Types.BIG_DEC(), "1.50", Decimal("1.50")),
+        (fp.Types.DECIMAL(10, 1), "1.25", Decimal("1.3")),
         (fp.Types.BYTES(), "\\x00ff", b"\x00\xff"),
         (fp.Types.INSTANT(), "2024-02-03 04:05:06.7+00", datetime(2024, 2, 3, 4, 5, 6, 700_000, UTC)),
         (fp.Types.SQL_TIMESTAMP(), "2024-02-03 04:05:06", datetime.fromisoformat("2024-02-03T04:05:06")),
@@ -139,6 +140,9 @@ def test_values(type: Any, text: str, value: Any) -> None:
 def test_a_type_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(fp.ConfigError, match="field 'f' is declared as"):
         reader(fp.Types.MAP(fp.Types.STRING(), fp.Types.LONG()), "f")
+    for text in ("NaN", "1000"):
+        with pytest.raises(ValueError, match="does not fit"):
+            reader(fp.Types.DECIMAL(3, 1), "f")(text)
 
 
 def test_positions() -> None:

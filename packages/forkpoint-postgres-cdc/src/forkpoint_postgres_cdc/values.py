@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from forkpoint.errors import ConfigError
+from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import present
+from forkpoint.types.kinds.decimals import DecimalType
 
 Read = Callable[[str], Any]
 
@@ -67,10 +69,20 @@ def reader(type: TypeInformation[Any], field: str) -> Read:
         return scalar
     if type.kind == "enum":
         return _enum(type)
+    if isinstance(type, DecimalType):
+        return partial(_digits, type)
     if type.kind == "list":
         element = reader(type.children[0], field)
         return lambda text: _read_array(text, element)
     raise ConfigError(f"field {field!r} is declared as {type!r}, which is not read from PostgreSQL; declare str and parse it")
+
+
+def _digits(type: DecimalType, text: str) -> Decimal:
+    """A numeric with the digits of a column of SQL. Raises ValueError if it does not fit."""
+    try:
+        return type.rounded(Decimal(text))
+    except TypeNotSupported as error:
+        raise ValueError(str(error)) from None
 
 
 def _enum(type: TypeInformation[Any]) -> Read:
