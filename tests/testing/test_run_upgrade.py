@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 import forkpoint as fp
-from forkpoint.testing import ABORT, run_upgrade
+from forkpoint.testing import ABORT, PAUSE, run_upgrade
 
 NO_WATERMARKS = fp.WatermarkStrategy.no_watermarks()
 
@@ -76,3 +76,17 @@ def test_several_sources_and_a_state_root(tmp_path):
     done = run_upgrade(job, job, ([1], [2]), ([10], [20]), state_root=tmp_path)
     assert max(done.outputs["sums"]) == 33
     assert len(list((tmp_path / "savepoints" / "test").iterdir())) == 1
+
+
+@pytest.mark.parametrize("epochs", [None, 1, [2]])
+def test_the_old_version_reads_all_of_its_inputs(epochs):
+    """Also if one of them takes more epochs than the others."""
+
+    def job(env, one, other):
+        streams = (env.from_source(s, fp.WatermarkStrategy.no_watermarks(), n).uid(n) for n, s in (("a", one), ("b", other)))
+        first, second = streams
+        return first.union(second)
+
+    run = run_upgrade(job, job, ([1, 2, PAUSE, 3], [4, 5]), ([10], [20, 30, 40]), epochs=epochs)
+    assert sorted(run.before.output) == [1, 2, 3, 10]
+    assert sorted(run.after.output) == [4, 5, 20, 30, 40]

@@ -10,7 +10,7 @@ from typing import Any
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.storage.base import open_storage
 from forkpoint.testing.local import Build, LocalRun, run_local
-from forkpoint.testing.source import PAUSE, Eof
+from forkpoint.testing.source import EOF, PAUSE, Eof, parse
 
 
 class UpgradeRun:
@@ -56,7 +56,10 @@ def run_upgrade(
     ``allow_non_restored`` and ``renames``: as in RestoreOptions. ``new_parallelism``: of the second run. ``options``: of
     ``run_local``, for both runs. Every source, sink and stateful operator needs a uid.
     """
-    scripts = [[*before, Eof(savepoint=True), *after] for before, after in inputs]
+    counts = [_epochs(before, options.get("epochs")) for before, _ in inputs]
+    # The run stops at the first end of an input: shorter ones wait for the others.
+    waits = [[PAUSE] * (max(counts) - count) for count in counts]
+    scripts = [[*before, *wait, Eof(savepoint=True), *after] for (before, after), wait in zip(inputs, waits, strict=True)]
     root = options.pop("state_root", None) or f"memory://{uuid.uuid4().hex}"
     try:
         stopped = run_local(old, *scripts, state_root=root, **options)
@@ -68,3 +71,10 @@ def run_upgrade(
             for area in ("jobs", "savepoints"):
                 open_storage(str(root)).delete_prefix(area)
     return UpgradeRun(stopped, resumed, new, [[*before, PAUSE, *after] for before, after in inputs], options)
+
+
+def _epochs(elements: Sequence[Any], epochs: int | Sequence[int] | None) -> int:
+    """In how many epochs a source reads its elements. ``epochs``: as of ``run_local``."""
+    limit = epochs if isinstance(epochs, int) else max(1, len(elements))
+    *sections, _ = parse([*elements, EOF], () if epochs is None or isinstance(epochs, int) else epochs).sections
+    return sum(max(1, -(-(section.stop - section.start) // limit)) for section in sections)
