@@ -209,6 +209,11 @@ MISTAKES = [
         "the primary key of table 'totals' is (k), but the query has no key that the result keeps",
     ),
     (
+        "SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY k ORDER BY v PATTERN (A) DEFINE A AS A.v > 0)",
+        " " * 21 + "^",
+        "MATCH_RECOGNIZE is not supported yet; a process function",
+    ),
+    (
         "CREATE TABLE t (k STRING) WITH ('connector' = 'kafkaa')",
         " " * 46 + "^",
         "there is no connector 'kafkaa'; did you mean 'kafka'?",

@@ -68,6 +68,8 @@ def test_what_a_session_creates_others_have(tmp_path: Path) -> None:
     assert one("SHOW CATALOGS") == [("default_catalog",), ("state",)]
     other(CATALOG)
     assert one("SHOW TABLES FROM prod.`default`") == []
+    with pytest.raises(SqlError, match="no table 'here'; there are default_catalog.default_database.here"):
+        other("CREATE TABLE here WITH ('connector' = 'print') AS SELECT 1 AS a; USE CATALOG prod; SELECT * FROM here")
 
 
 def test_programs_on_trial_have_them(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
         if is_left(query, token, following):
             raise query.source.error(query.start + token.start, "hints are for queries and tables, not for expressions")
         name = token.token_type.name
+        if token.text.upper() == "MATCH_RECOGNIZE" and following is not None and following.text == "(":
+            problem = "MATCH_RECOGNIZE is not supported yet; a process function finds patterns with state and timers"
+            raise query.source.error(query.start + token.start, problem)
         if name == "PARAMETER":
             raise query.source.error(query.start + token.start, "@ is not supported here")
         if name in _NUMBERS and following is not None and following.token_type.name == "STRING":

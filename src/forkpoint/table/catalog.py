@@ -72,6 +72,12 @@ def read_with(catalog: Catalog, path: str, options: Mapping[str, str]) -> Plan |
     return msgspec.structs.replace(plan, options=given)
 
 
+def _whole(path: str) -> str:
+    """The name of a path in any database."""
+    parts = path.split(".")
+    return ".".join((*_DEFAULT[: 3 - len(parts)], *parts))
+
+
 @dataclass(frozen=True)
 class View:
     """``space``: where its query looks for tables."""
@@ -108,8 +114,8 @@ class Catalog:
         return {**self.tables, **self.streams, **self.views}
 
     def names(self) -> list[str]:
-        """The paths of all tables and views."""
-        return sorted(self._all)
+        """The names of all tables and views, as they are written in the current database."""
+        return sorted(path if self.path(path) == path else _whole(path) for path in self._all)
 
     def path(self, name: str, space: Space | None = None) -> str:
         """The path for a name as it is written, in ``space``, by default the current one."""

@@ -311,7 +311,7 @@ class Session:
         table = self.catalog.table(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             problem = self.catalog.states.missing(path)
-            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(path, self.catalog.tables)}")
+            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(name, self.catalog.names())}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
@@ -370,8 +370,8 @@ class Session:
             by = f"one row for each {of}" if keys else "no key that the result keeps"
             raise statement.query.source.error(
                 statement.at,
-                f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert the columns of GROUP BY, "
-                "and make them the primary key",
+                f"the primary key of table {table.name!r} is ({shown}), but the query has {by}; insert all columns of a "
+                "key, such as those of GROUP BY, and make them the primary key",
             )
 
     def _lookup(self, scan: Scan, key: tuple[str, ...]) -> LookupTable:
