@@ -278,7 +278,7 @@ MISTAKES = [
             (
                 "JOIN rates FOR SYSTEM_TIME AS OF r.at AS r ON s.k = r.k",
                 "r.at",
-                "AS OF takes the event time of the table before it",
+                "AS OF takes a column of the table before it: its event time, or a PROCTIME()",
             ),
             ("FULL JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON s.k = r.k", "s.at", "is a JOIN or a LEFT JOIN, not FULL"),
             (

@@ -267,17 +267,16 @@ class Session:
         from forkpoint.sql.binding.queries import bind_query  # loads sqlglot
 
         def find(name: str, options: Mapping[str, str] = MappingProxyType({})) -> Plan | None:
-            if options:
-                return read_with(self.catalog, name if name in self.catalog.unnamed else self.catalog.path(name, space), options)
-            if name in given:
+            if name in given and not options:
                 return given[name]
             path = self.catalog.path(name, space)
-            if path in within:
+            if path in within and not options:
                 raise query.source.error(query.start, f"view {path!r} would read itself")
             view = self.catalog.views.get(path)
-            if isinstance(view, View):
+            if isinstance(view, View) and not options:
                 return self._plan_of_view(path, view, within)
-            plan = self.catalog.read(name if name in self.catalog.unnamed else path)
+            known = name if name in self.catalog.unnamed else path
+            plan = read_with(self.catalog, known, options) if options else self.catalog.read(known)
             if plan is None and (problem := self.catalog.states.missing(path)):
                 raise query.source.error(query.source.text.find(path.rpartition(".")[2], query.start), problem)
             return plan

@@ -39,7 +39,8 @@ def temporal(join: Join, version: Any, binder: Binder) -> Join:
         raise binder.error(version, f"a temporal join is a JOIN or a LEFT JOIN, not {join.kind.upper()}")
     time = binder.bind(version.expression)
     if not (isinstance(time, Column) and time.name.startswith(LEFT)):
-        raise binder.error(version.expression, "FOR SYSTEM_TIME AS OF takes the event time of the table before it")
+        problem = "FOR SYSTEM_TIME AS OF takes a column of the table before it: its event time, or a PROCTIME()"
+        raise binder.error(version.expression, problem)
     name = time.name.removeprefix(LEFT)
     if is_processing_time(join.left, name):
         return _lookup(join, version, binder)
