@@ -13,6 +13,7 @@ from forkpoint.sql.hints import is_left
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 
+_NUMBER_AND_SIGN = re.compile(r"([\d.]+[eE]\d+)[+-]", re.ASCII)
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE")
 
 if TYPE_CHECKING:
@@ -20,9 +21,25 @@ if TYPE_CHECKING:
 
 
 def tokens_of(query: Query) -> list[Token]:
-    """sqlglot's tokens of a query or expression. Their positions are those in it."""
-    found: list[Token] = dialect()().tokenize(query.source.text[query.start : query.end])
-    return found
+    """sqlglot's tokens of a query or expression. Their positions are those in it.
+
+    It would read 1e3+1 as one number, with two signs of an exponent: such a sign is read as a blank, and put back.
+    """
+    from sqlglot.tokenizer_core import Token, TokenType
+
+    text, signs = query.source.text[query.start : query.end], []
+    found: list[Token] = dialect()().tokenize(text)
+    while joined := next(
+        ((each, its) for each in found if each.token_type == TokenType.NUMBER and (its := _NUMBER_AND_SIGN.match(each.text))),
+        None,
+    ):
+        token, match = joined
+        at = token.start + match.end(1)
+        kind = TokenType.PLUS if text[at] == "+" else TokenType.DASH
+        signs.append(Token(kind, text[at], token.line, token.col - token.end + at, at, at))
+        text = f"{text[:at]} {text[at + 1 :]}"
+        found = dialect()().tokenize(text)
+    return sorted([*found, *signs], key=lambda token: token.start) if signs else found
 
 
 def syntax_tree(tokens: list[Token], query: Query) -> Any:

@@ -34,7 +34,9 @@ def _concat_with(separator: Datum, *texts: Datum) -> Datum:
     if is_scalar(separator, *texts):  # Arrow fails for scalars that are all NULL
         found = [text.as_py() for text in texts if text.is_valid]
         return pa.scalar(separator.as_py().join(found) if separator.is_valid else None, pa.string())
-    return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
+    nothing = pc.is_null(pc.coalesce(*texts))
+    first = pc.if_else(nothing, "", texts[0])  # of rows with nothing but NULL, Arrow would have none
+    return pc.binary_join_element_wise(first, *texts[1:], separator, null_handling="skip")
 
 
 def _concat_with_type(types: Types) -> SqlType | str:
