@@ -68,7 +68,7 @@ class Tables:
 
 
 def outcomes(file: Path, name: str, directory: Path, of: Callable[[str, tuple[str, int], Tables], Any]) -> Iterator[Any]:
-    """Of the queries of a file, ``of`` each that DuckDB answers, if not None. ``directory``: for tables and what else is written."""
+    """Of the queries of a file, ``of`` each that DuckDB answers, if not None. ``directory``: for all that is written."""
     data = next((parent / "data" for parent in file.parents if (parent / "data").is_dir()), directory)
     statements = _PLACES.sub(lambda word: str(data if "DATA" in word[0] else directory), file.read_text(errors="replace"))
     with chdir(directory), duckdb.connect(config={"threads": "1"}) as database:

@@ -29,17 +29,22 @@ def tokens_of(query: Query) -> list[Token]:
 
     text, signs = query.source.text[query.start : query.end], []
     found: list[Token] = dialect()().tokenize(text)
-    while joined := next(
-        ((each, its) for each in found if each.token_type == TokenType.NUMBER and (its := _NUMBER_AND_SIGN.match(each.text))),
-        None,
-    ):
-        token, match = joined
-        at = token.start + match.end(1)
+    while joined := _number_and_sign(found):
+        number, at = joined
         kind = TokenType.PLUS if text[at] == "+" else TokenType.DASH
-        signs.append(Token(kind, text[at], token.line, token.col - token.end + at, at, at))
+        signs.append(Token(kind, text[at], number.line, number.col - number.end + at, at, at))
         text = f"{text[:at]} {text[at + 1 :]}"
         found = dialect()().tokenize(text)
     return sorted([*found, *signs], key=lambda token: token.start) if signs else found
+
+
+def _number_and_sign(tokens: list[Token]) -> tuple[Token, int] | None:
+    """A number that is two, and where the sign between them is."""
+    for token in tokens:
+        match = _NUMBER_AND_SIGN.match(token.text) if token.token_type.name == "NUMBER" else None
+        if match is not None:
+            return token, token.start + match.end(1)
+    return None
 
 
 def syntax_tree(tokens: list[Token], query: Query) -> Any:
