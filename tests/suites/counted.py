@@ -19,7 +19,7 @@ from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable
-from suites.changing import Table, answered, changed, is_arbitrary, keeps_state, result, shape
+from suites.changing import Changed, Table, answered, changed, is_arbitrary, keeps_state, result, shape
 from suites.meanings import others
 from suites.outcomes import KINDS, Outcome, Refused, Rows, outcome
 from suites.sqllogic import Tables, ddl, of_query, over_files
@@ -49,35 +49,42 @@ class Counted:
 def compared(words: str, text: str, tree: exp.Query, tables: list[Table], place: tuple[str, int]) -> Counted:
     """A query in Flink's ``words``, compared with DuckDB's answer to ``text``."""
     most = {1: 40, 2: 30, 3: 16}.get(len(list(tree.find_all(exp.Table))), 8)
-    found = Outcome("refused", *place, text)
     for seed in range(SEEDS):
         rng = random.Random(f"{text} {seed}")
         given = [changed(rng, table, most) for table in tables]
-        try:
-            answer = answered(text, given)
-        except Refused as refusal:
-            found = Outcome("refused", *place, text, str(refusal))
-            continue
-
-        def ask(query: str, given: Any = given) -> Rows | None:
-            try:
-                return answered(query, given)
-            except Refused:
-                return None
-
-        def any_place(rows: Rows, answer: Rows = answer) -> bool:
-            inside = any(limit.parent is not tree for limit in tree.find_all(exp.Limit))
-            return inside or (is_arbitrary(tree) and sum(rows.values()) == sum(answer.values()))
-
-        reasons = {**others(text, tree, answer, ask), "rows of equal order have any place": any_place}
-        found = outcome(lambda rng=rng, given=given: result(words, given, rng), answer, place, text, reasons)
+        found = _outcome(words, text, tree, given, rng, place)
         if found.kind in ("equal", "wrong"):
             break
-    changes = [change for each in given for change in each.changes]
-    removed, missing = sum(change[-1] < 0 for change in changes), sum(None in change for change in changes)
-    twice = len(changes) - len({(at, change) for at, each in enumerate(given) for change in each.changes})
-    how = f"{len(changes)} changes: {removed} removed, {twice} again, {missing} with NULL; cut, two deaths, savepoint and restore"
-    return Counted(found, shape(tree), keeps_state(tree), how)
+    return Counted(found, shape(tree), keeps_state(tree), _description(given))
+
+
+def _outcome(words: str, text: str, tree: exp.Query, given: list[Changed], rng: random.Random, place: tuple[str, int]) -> Outcome:
+    try:
+        answer = answered(text, given)
+    except Refused as refusal:
+        return Outcome("refused", *place, text, str(refusal))
+
+    def ask(query: str) -> Rows | None:
+        try:
+            return answered(query, given)
+        except Refused:
+            return None
+
+    def any_place(rows: Rows) -> bool:
+        inside = any(limit.parent is not tree for limit in tree.find_all(exp.Limit))
+        return inside or (is_arbitrary(tree) and sum(rows.values()) == sum(answer.values()))
+
+    reasons = {**others(text, tree, answer, ask), "rows of equal order have any place": any_place}
+    return outcome(lambda: result(words, given, rng), answer, place, text, reasons)
+
+
+def _description(given: list[Changed]) -> str:
+    changes = [(at, change) for at, each in enumerate(given) for change in each.changes]
+    removed, missing = sum(change[-1] < 0 for _, change in changes), sum(None in change for _, change in changes)
+    again = len(changes) - len(set(changes))
+    return (
+        f"{len(changes)} changes: {removed} removed, {again} again, {missing} with NULL; cut, two deaths, savepoint and restore"
+    )
 
 
 def of_file(text: str, place: tuple[str, int], tables: Tables) -> Counted | None:
