@@ -115,7 +115,7 @@ def result(text: str, tables: list[Changed], rng: random.Random) -> Rows:
                 assert isinstance(statement, Query)
                 plan = session.plan(statement)
                 answer = session.stream(plan, "result")
-                change.append(Change(answer, plan.schema, named=False))
+                change.append(Change(answer, plan.schema))
                 return answer
 
             options = {"max_parallelism": 8}
