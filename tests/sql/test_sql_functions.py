@@ -213,6 +213,7 @@ VALUES: list[tuple[str, Any]] = [
     ("E()", math.e),
     ("MOD(-7, 3)", -1),
     ("-7 / 2", -3),
+    ("1e3+1 - 2.5E1-1e+1*2-ABS(-1e0-1)", 954.0),  # signs after exponents
     ("-7 % CAST(2 AS TINYINT)", -1),
     ("CAST(-2147483648 AS INT) % -1", 0),
     ("1E0 / 0", math.inf),
@@ -387,6 +388,13 @@ VALUES: list[tuple[str, Any]] = [
     ("CEIL(DATE '2020-02-02' TO WEEK)", date(2020, 2, 2)),
     ("CEIL(DATE '2020-01-01' TO MONTH)", date(2020, 1, 1)),
     ("CEIL(DATE '2020-01-02' TO QUARTER)", date(2020, 4, 1)),
+    ("CAST('2020-01-01 23:59:59.9999999' AS TIMESTAMP)", datetime(2020, 1, 1, 23, 59, 59, 999999)),  # as of a column
+    ("TIME '23:59:58.9999999'", time(23, 59, 58, 999999)),
+    ("CAST('2004' AS DATE)", date(2004, 1, 1)),
+    ("CAST(' 2004-2 x' AS DATE)", date(2004, 2, 1)),
+    ("CAST('7' AS TIME)", time(7)),
+    ("TRY_CAST('7:' AS TIME)", None),
+    ("TRY_CAST(MAP['3', 1, 'a', 2] AS MAP<INT, INT>) IS NULL", True),
     ("CEIL(TIMESTAMP '1960-02-01 00:00:00.1' TO SECOND)", datetime(1960, 2, 1, 0, 0, 1)),
     (
         "DATE_FORMAT(TIMESTAMP '2020-01-02 15:04:05.678', 'yy/M/d h:mm a, EEE EEEE MMM MMMM D SSS')",
@@ -553,6 +561,7 @@ def test_arguments_may_be_columns() -> None:
     schema = tuple(Field(name, SqlType(of)) for name, (of, _) in columns.items())
     for expression in (
         *("SUBSTRING(s, n)", "SUBSTRING(s, 1, n)", "REPLACE(s, p, 'z')", "STARTSWITH(s, p)", "ENDSWITH(s, p)", "s LIKE p"),
+        *("CONCAT_WS('-', p, p)", "CONCAT_WS(s, p, p)"),
         *("TRIM(p FROM s)", "REGEXP(s, p)", "SPLIT_INDEX(s, p, n)", "ROUND(n * 1.25E0, n)", "s LIKE p ESCAPE '#'"),
     ):
         found = evaluated(expression, batch, schema)

@@ -18,6 +18,8 @@ from forkpoint.sql.errors import SqlError
 
 SECONDS = 30
 """Of CPU, after which a query counts as one that does not end."""
+GIGABYTES = 8
+"""Of memory, which a query may have."""
 _MARK = re.compile(r".*?, line \d+, column \d+: ", re.DOTALL)
 _STRICT = {
     "a CAST of a text that Flink does not read is an error": re.compile(r"CAST\('.*' is no [A-Z]"),
@@ -26,10 +28,13 @@ _STRICT = {
     ),
     "a division of integers by zero is an error": re.compile(r"divide by zero"),
     "a subquery that is a value has one row": re.compile(r"has several rows"),
+    "ESCAPE is one character": re.compile(r"ESCAPE '' must be one character"),
+    "a key of a MAP is not NULL": re.compile(r"a key is NULL"),
 }
 """Errors of rows, as the documentation has them, where another system has a wider type, NULL, or any of the rows."""
 Rows = Counter[tuple[Any, ...]]
 Kind = Literal["equal", "differs", "refused", "wrong"]
+KINDS: tuple[Kind, ...] = ("equal", "differs", "refused", "wrong")
 
 
 class Refused(Exception):
@@ -86,6 +91,8 @@ def outcome(
         return Outcome("refused", *place, query, str(refusal))
     except SqlError as error:
         return Outcome("refused", *place, query, reason_of(str(error)))
+    except MemoryError:
+        return Outcome("refused", *place, query, f"more pairs of rows than {GIGABYTES} GB hold")
     except JobFailed as error:
         for reason, pattern in _STRICT.items():
             if pattern.search(str(error)):
@@ -122,9 +129,9 @@ def plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else plain(float(value))
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.7g}") if value == value else "NaN"
-    if isinstance(value, Mapping | fp.Row):  # DuckDB's ROW and MAP are both dictionaries
+    if isinstance(value, Mapping | tuple | fp.Row):  # DuckDB's ROW is a dictionary as MAP is, without names a tuple
         return tuple(sorted(map(plain, value.values() if isinstance(value, Mapping) else value), key=repr))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return tuple(map(plain, value))
     if isinstance(value, date) and not isinstance(value, datetime):  # DATE + INTERVAL is a TIMESTAMP elsewhere
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001
@@ -141,11 +148,20 @@ def number(text: str) -> Any:
         return text
 
 
+def counts(outcomes: Mapping[str, Iterable[Outcome]]) -> str:
+    """How many queries of each directory or file have each kind of outcome."""
+    lines = [f"{'':32}{''.join(f'{kind:>9}' for kind in KINDS)}"]
+    for place, found in outcomes.items():
+        of_place = Counter(each.kind for each in found)
+        lines += [f"{place:32}{''.join(f'{of_place[kind]:9}' for kind in KINDS)}"] * bool(of_place)
+    return "\n".join(lines)
+
+
 def report(outcomes: Iterable[Outcome], shown: int) -> str:
     """Counts, the reasons of refusals, most frequent first, and what is wrong."""
     found = list(outcomes)
     kinds = Counter(each.kind for each in found)
-    lines = [", ".join(f"{kind}: {kinds[kind]}" for kind in ("equal", "differs", "refused", "wrong"))]
+    lines = [", ".join(f"{kind}: {kinds[kind]}" for kind in KINDS)]
     for kind in ("differs", "refused"):
         reasons = Counter(each.reason for each in found if each.kind == kind)
         lines += [f"\n{kind}:"] * bool(reasons)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -22,8 +24,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 import forkpoint as fp
-from forkpoint.sql.tokens import dialect
+from suites.meanings import others
 from suites.outcomes import Outcome, Refused, Rows, outcome, plain, result
+from suites.words import in_words_of_flink, refuse_lost, text_of
 
 MOST_ROWS = 20_000
 _UNSUPPORTED = ("loop", "foreach", "concurrentloop")
@@ -37,19 +40,11 @@ _WIDER = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "time
           "timestamp[ms]": pa.timestamp("us"), "timestamp[s]": pa.timestamp("us")}  # fmt: skip
 _LARGE = Decimal(10) ** 38
 _GENERATORS = ("RANGE", "GENERATE_SERIES")
-_REAL_RESULTS = (exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
-
-
+_CATALOGUE = ("duckdb_", "information_schema.", "pg_", "sqlite_", "main.pg_", "sys.")
+_PLACES = re.compile(r"\{(?:TEST|TEMP|DATA)_DIR\}|__TEST_DIR__")
+_SETTINGS = re.compile(r"\bCOLLATE\b|default_collation|integer_division", re.I)
+"""Flink has no order of texts but that of their characters, and one meaning of ``/``."""
 _CHANGING = re.compile(r"\b(INSERT|UPDATE|DELETE|CREATE|DROP|MERGE|COPY|ALTER)\b", re.I)
-
-
-class _Flink(dialect()):  # type: ignore[misc]
-    """In which DuckDB's queries are written: ``/`` is that of integers, NULL is less than all values."""
-
-    TYPED_DIVISION = True
-    SAFE_DIVISION = False
-    NULL_ORDERING = "nulls_are_small"
-    INDEX_OFFSET = 1
 
 
 @dataclass
@@ -72,19 +67,21 @@ class Tables:
         return self.directory / f"{name}.parquet"
 
 
-def outcomes(file: Path, name: str, directory: Path) -> Iterator[Outcome]:
-    """Of the queries of a file. ``directory``: for tables."""
-    with duckdb.connect(config={"threads": "1"}) as database:
+def outcomes(file: Path, name: str, directory: Path, of: Callable[[str, tuple[str, int], Tables], Any]) -> Iterator[Any]:
+    """Of the queries of a file, ``of`` each that DuckDB answers, if not None. ``directory``: for all that is written."""
+    data = next((parent / "data" for parent in file.parents if (parent / "data").is_dir()), directory)
+    statements = _PLACES.sub(lambda word: str(data if "DATA" in word[0] else directory), file.read_text(errors="replace"))
+    with chdir(directory), duckdb.connect(config={"threads": "1"}) as database:
         database.execute("SET TimeZone = 'UTC'")
         tables = Tables(database, directory)
-        for line, kind, text in records(file.read_text(errors="replace")):
+        for line, kind, text in records(statements):
             if kind == "query":
-                found = of_query(text, (name, line), tables)
+                found = of(text, (name, line), tables)
                 if found is not None:
                     yield found
                 continue
-            if re.search(r"\bCOLLATE\b|default_collation", text, re.I):
-                return  # Flink has no order of texts but that of their characters
+            if _SETTINGS.search(text):
+                return
             tables.files.clear()
             try:
                 database.execute(text)
@@ -97,16 +94,26 @@ def of_query(text: str, place: tuple[str, int], tables: Tables) -> Outcome | Non
     if _CHANGING.search(text):
         tables.files.clear()
     try:
-        answer = _answer(tables.database, text)
+        answer = answer_of(tables.database, text)
     except (duckdb.Error, ValueError, OverflowError):  # an error is asked for, or Python has no such value
         return None
     try:
         tree = sqlglot.parse_one(text, dialect="duckdb")
-    except (SqlglotError, RecursionError):
+    except (SqlglotError, RecursionError, IndexError):
         return Outcome("refused", *place, text, "sqlglot cannot read DuckDB's words")
     if not isinstance(tree, exp.Query):
         return None
-    return outcome(_running(tree, tables), answer, place, text, _others(tree, answer, tables.database))
+    return outcome(_running(text, tree, answer, tables), answer, place, text, _others(text, tree, answer, tables.database))
+
+
+def _others(text: str, tree: exp.Query, answer: Rows, database: duckdb.DuckDBPyConnection) -> dict[str, Callable[[Rows], bool]]:
+    def asked(query: str) -> Rows | None:
+        try:
+            return answer_of(database, query)
+        except (duckdb.Error, ValueError, OverflowError):
+            return None
+
+    return others(text, tree, answer, asked)
 
 
 def records(text: str) -> Iterator[tuple[int, str, str]]:
@@ -144,36 +151,66 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
         block = []
 
 
-def _answer(database: duckdb.DuckDBPyConnection, query: str) -> Rows:
+def answer_of(database: duckdb.DuckDBPyConnection, query: str) -> Rows:
     rows = database.execute(query).fetchmany(MOST_ROWS + 1)
     if len(rows) > MOST_ROWS:
         raise ValueError("too many rows")
     return Counter(tuple(map(plain, row)) for row in rows)
 
 
-def _running(tree: exp.Query, tables: Tables) -> Callable[[], Rows]:
+def _running(text: str, tree: exp.Query, answer: Rows, tables: Tables) -> Callable[[], Rows]:
     def run() -> Rows:
-        words = in_words_of_flink(tree)
+        if any(isinstance(value, int) and abs(value) >= _LARGE for row in answer for value in row):
+            raise Refused("a HUGEINT has 39 digits")
+        placed, names = over_files(text, tree, tables)
         env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
         found = fp.StreamTableEnvironment.create(env)
-        for node in list(words.find_all(exp.Table)):
-            called = isinstance(node.this, exp.Func)
-            of = node.this.sql("duckdb") if called else ".".join(part.name for part in node.parts)
-            if called and node.this.name.upper() not in _GENERATORS and not isinstance(node.this, exp.GenerateSeries):
-                raise Refused(f"the table function {node.this.sql_name()}")
-            if called and not node.alias:
-                raise Refused("a table function without a name")
-            if not called and any(of.lower() == cte.alias.lower() for cte in words.find_all(exp.CTE)):
-                continue
-            name = tables.file(of)
-            found.execute_sql(_ddl(name, tables.path(name)))
-            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(of.split("(")[0].rpartition(".")[2].lower()))
-            node.replace(exp.Table(this=exp.to_identifier(name), alias=alias, joins=node.args.get("joins")))
-        for identifier in words.find_all(exp.Identifier):
-            identifier.set("quoted", True)
-        return result(words.sql(dialect=_Flink, comments=False), found, plain)
+        for name in names:
+            found.execute_sql(ddl(name, tables.path(name)))
+        return _with_spans(result(text_of(in_words_of_flink(placed)), found, plain), answer)
 
     return run
+
+
+def over_files(text: str, tree: exp.Query, tables: Tables) -> tuple[exp.Query, list[str]]:
+    """A query whose tables, and calls of generators, are those that are in files, and their names. Raises Refused."""
+    refuse_lost(text, tree)
+    words, names = tree.copy(), []
+    own = {cte.alias.lower() for cte in words.find_all(exp.CTE)}
+    for node in list(words.find_all(exp.Table)):
+        called = isinstance(node.this, exp.Func)
+        of = node.this.sql("duckdb") if called else ".".join(part.name for part in node.parts)
+        if called and node.this.name.upper() not in _GENERATORS and not isinstance(node.this, exp.GenerateSeries):
+            raise Refused(f"the table function {node.this.sql_name()}")
+        if called and not node.alias:
+            raise Refused("a table function without a name")
+        if not called and of.lower() in own:
+            continue
+        if of.lower().startswith(_CATALOGUE):
+            raise Refused("a table of DuckDB's catalogue")
+        if len(node.parts) > 1 and any(column.table == node.parts[0].name for column in words.find_all(exp.Column)):
+            raise Refused("a schema before a column")
+        names.append(tables.file(of))
+        alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(of.split("(")[0].rpartition(".")[2].lower()))
+        node.replace(exp.Table(this=exp.to_identifier(names[-1]), alias=alias, joins=node.args.get("joins")))
+    return words, list(dict.fromkeys(names))
+
+
+def _with_spans(found: Rows, answer: Rows) -> Rows:
+    """Months of intervals as the days that DuckDB's client makes of them, where it has intervals."""
+    kinds = [next((each for each in column if each is not None), None) for column in zip(*answer, strict=True)]
+    if not any(isinstance(value, timedelta | tuple) for value in kinds):
+        return found
+    rows: Rows = Counter()
+    for row, count_of in found.items():
+        rows[tuple(map(_as_span, row, kinds)) if len(row) == len(kinds) else row] += count_of
+    return rows
+
+
+def _as_span(value: Any, like: Any) -> Any:
+    if isinstance(value, tuple) and isinstance(like, tuple) and like:
+        return tuple(_as_span(each, like[0]) for each in value)
+    return timedelta(days=30 * value) if isinstance(like, timedelta) and isinstance(value, int) else value
 
 
 def _export(database: duckdb.DuckDBPyConnection, of: str, into: Path) -> None:
@@ -181,7 +218,7 @@ def _export(database: duckdb.DuckDBPyConnection, of: str, into: Path) -> None:
         for _, type_name, *_ in database.execute(f"DESCRIBE SELECT * FROM {of}").fetchall():
             if re.match("BIT|GEOMETRY|UHUGEINT|VARIANT|UUID|TIME WITH|INTERVAL", type_name):
                 raise Refused(f"a column of type {type_name}")
-        found = database.execute(f"SELECT * FROM {of} LIMIT {MOST_ROWS + 1}").to_arrow_table()
+        found = database.sql(f"SELECT * FROM {of} LIMIT {MOST_ROWS + 1}").to_arrow_table()
     except duckdb.Error as error:
         raise Refused(f"DuckDB's table: {str(error).split(':')[0]}") from None
     if found.num_rows > MOST_ROWS:
@@ -189,24 +226,30 @@ def _export(database: duckdb.DuckDBPyConnection, of: str, into: Path) -> None:
     columns = [_as_stored(column) for column in found.columns]
     for column in columns:
         _type(column.type)
-    pq.write_table(pa.table(columns, [name.lower() for name in found.column_names]), into)
+        if pa.types.is_map(column.type) and pa.types.is_null(column.type.key_type):
+            raise Refused("a MAP without a type")
+    try:
+        pq.write_table(pa.table(columns, [name.lower() for name in found.column_names]), into)
+    except pa.ArrowNotImplementedError:
+        raise Refused("a column that Parquet cannot have") from None
 
 
 def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of a type that Flink has, if there is one for all of its values."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    stored = _WIDER.get(str(column.type), column.type)
     try:
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             column.to_pylist()  # years of Python's times are those of Flink's
         if pa.types.is_decimal(column.type) and any(each is not None and abs(each) >= _LARGE for each in column.to_pylist()):
             raise ValueError("a HUGEINT has 39 digits")
-        return column.cast(_WIDER.get(str(column.type), column.type))
+        return column if stored == column.type else column.cast(stored)
     except (pa.ArrowInvalid, ValueError, OverflowError):
         raise Refused(f"a column of type {column.type} with values that Flink has not") from None
 
 
-def _ddl(name: str, path: Path) -> str:
+def ddl(name: str, path: Path) -> str:
     schema = pq.read_schema(path)
     columns = ", ".join(f"`{each.name}` {_type(each.type)}" for each in schema)
     options = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet'"
@@ -225,95 +268,6 @@ def _type(of: pa.DataType) -> str:
     if str(of) not in _TYPES:
         raise Refused(f"a column of type {of}")
     return _TYPES[str(of)]
-
-
-def in_words_of_flink(tree: exp.Query) -> exp.Query:
-    """The query with what Flink writes in another way. ORDER BY without LIMIT is left out: rows are compared without order."""
-    words = tree.copy()
-    if words.args.get("order") is not None and words.args.get("limit") is None:
-        words.set("order", None)
-    for node in list(words.walk()):
-        if isinstance(node, exp.Identifier):
-            node.set("this", node.this.lower())
-        elif isinstance(node, _REAL_RESULTS):
-            of, key, value = (
-                (node.this, "expressions", node.this.expressions[0])
-                if isinstance(node.this, exp.Distinct)
-                else (node, "this", node.this)
-            )
-            cast = exp.cast(value, "DOUBLE")
-            of.set(key, [cast] if key == "expressions" else cast)
-        elif isinstance(node, exp.WindowSpec) and node.args.get("exclude"):
-            raise Refused("EXCLUDE in a frame")
-        elif isinstance(node, exp.DataType) and node.this == exp.DataType.Type.VARBINARY:
-            raise Refused("a text as BLOB, in which DuckDB reads escapes")
-        elif isinstance(node, exp.IntDiv) and "INT128" in repr(tree):
-            raise Refused("a division of HUGEINT")
-        elif isinstance(node, exp.DataType) and node.this == exp.DataType.Type.INT128:
-            node.replace(exp.DataType.build("DECIMAL(38, 0)"))
-        elif isinstance(node, exp.IntDiv):
-            node.replace(exp.Div(this=node.this, expression=node.expression, typed=True))
-    return words
-
-
-def _others(tree: exp.Query, answer: Rows, database: duckdb.DuckDBPyConnection) -> dict[str, Callable[[Rows], bool]]:
-    """What a query means in Flink, in DuckDB's words, by the reason."""
-
-    def asked(words: exp.Query) -> Rows:
-        try:
-            return _answer(database, words.sql(dialect="duckdb"))
-        except (duckdb.Error, ValueError, OverflowError):
-            return Counter()
-
-    def no_row(found: Rows) -> bool:
-        words = tree.copy()
-        for select in words.find_all(exp.Select):
-            own = (node for part in (*select.expressions, select.args.get("having")) if part for node in _own(part))
-            if select.args.get("group") is None and any(isinstance(node, exp.AggFunc) for node in own):
-                condition = exp.condition("COUNT(*) > 0")
-                having = select.args.get("having")
-                select.set("having", exp.Having(this=condition if having is None else exp.and_(having.this, condition)))
-        return found == asked(words)
-
-    def truncated(found: Rows) -> bool:
-        words = tree.copy()
-        for cast in words.find_all(exp.Cast):
-            if cast.to.this in exp.DataType.INTEGER_TYPES:
-                cast.set("this", exp.func("TRUNC", cast.this))
-        return found == asked(words)
-
-    def merged_first(found: Rows) -> bool:
-        using = any(join.args.get("using") or join.method for join in tree.find_all(exp.Join))
-        return using and tree.find(exp.Star) is not None and _unordered(found) == _unordered(answer)
-
-    def any_rows(found: Rows) -> bool:
-        queries = [node for node in tree.find_all(exp.Query) if node.args.get("limit")]
-        free = any(not node.args.get("order") for node in queries)
-        return free and sum(found.values()) == sum(answer.values())
-
-    def any_order(found: Rows) -> bool:
-        windows = (node for node in tree.find_all(exp.Window) if isinstance(node.this, exp.FirstValue | exp.LastValue))
-        return any(not node.args.get("order") for node in windows) and sum(found.values()) == sum(answer.values())
-
-    return {
-        "FIRST_VALUE and LAST_VALUE without ORDER BY follow the order of values": any_order,
-        "an aggregate without GROUP BY has no row until there is one": no_row,
-        "a CAST to an integer truncates": truncated,
-        "* begins with the columns of USING": merged_first,
-        "LIMIT without ORDER BY takes any rows": any_rows,
-    }
-
-
-def _unordered(rows: Rows) -> Rows:
-    found: Rows = Counter()
-    for row, of_row in rows.items():
-        found[tuple(sorted(row, key=repr))] += of_row
-    return found
-
-
-def _own(part: Any) -> Iterator[Any]:
-    """The nodes of an expression outside of its subqueries and of OVER."""
-    return part.walk(prune=lambda node: isinstance(node, exp.Query | exp.Window))
 
 
 def files(directory: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -26,6 +27,7 @@ _CLASSES: dict[str, Any] = {
     "TIMESTAMP_LTZ": datetime,
     "BYTES": bytes,
 }
+_FRACTION = re.compile(r"(\.\d{6})\d+")
 
 
 class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
@@ -62,9 +64,11 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
 
     @property
     def python_value(self) -> Any:
-        """The value as the type's Python class."""
+        """The value as the type's Python class. Digits after microseconds are dropped, as CAST does."""
         of = _CLASSES.get(self.type.name)
-        return self.value if of is None or self.value is None else convert(self.value, of)
+        if of is None or self.value is None:
+            return self.value
+        return convert(_FRACTION.sub(r"\1", str(self.value)) if of in (time, datetime) else self.value, of)
 
 
 class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):

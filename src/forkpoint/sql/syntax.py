@@ -14,6 +14,7 @@ from forkpoint.sql.json_clauses import with_json_clauses
 from forkpoint.sql.statements import Query
 from forkpoint.sql.tokens import dialect, named_calls
 
+_NUMBER_AND_SIGN = re.compile(r"([\d.]+[eE]\d+)[+-]", re.ASCII)
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE")
 
 if TYPE_CHECKING:
@@ -21,9 +22,30 @@ if TYPE_CHECKING:
 
 
 def tokens_of(query: Query) -> list[Token]:
-    """sqlglot's tokens of a query or expression. Their positions are those in it."""
-    found: list[Token] = dialect()().tokenize(query.source.text[query.start : query.end])
-    return found
+    """sqlglot's tokens of a query or expression. Their positions are those in it.
+
+    It would read 1e3+1 as one number, with two signs of an exponent: such a sign is read as a blank, and put back.
+    """
+    from sqlglot.tokenizer_core import Token, TokenType
+
+    text, signs = query.source.text[query.start : query.end], []
+    found: list[Token] = dialect()().tokenize(text)
+    while joined := _number_and_sign(found):
+        number, at = joined
+        kind = TokenType.PLUS if text[at] == "+" else TokenType.DASH
+        signs.append(Token(kind, text[at], number.line, number.col - number.end + at, at, at))
+        text = f"{text[:at]} {text[at + 1 :]}"
+        found = dialect()().tokenize(text)
+    return sorted([*found, *signs], key=lambda token: token.start) if signs else found
+
+
+def _number_and_sign(tokens: list[Token]) -> tuple[Token, int] | None:
+    """A number that is two, and where the sign between them is."""
+    for token in tokens:
+        match = _NUMBER_AND_SIGN.match(token.text) if token.token_type.name == "NUMBER" else None
+        if match is not None:
+            return token, token.start + match.end(1)
+    return None
 
 
 def syntax_tree(tokens: list[Token], query: Query) -> Any:

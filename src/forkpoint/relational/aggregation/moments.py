@@ -1,13 +1,13 @@
 """Variances and standard deviations, from the number, the sum and the sum of the squares of values.
 
-The sums of integers and decimals are exact, and so is what is computed from them; those of FLOAT and DOUBLE lose digits if the
-values are much larger than their differences.
+The sums of integers and decimals are exact; those of FLOAT and DOUBLE lose digits if the values are much larger than their
+differences. Of integers, Flink divides integers: the square of the sum by the number, and the spread by the number.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
 from fractions import Fraction
+from math import isqrt, sqrt
 
 import numpy as np
 import pyarrow as pa
@@ -34,22 +34,17 @@ def _squared(wide: SqlType) -> SqlType:
 
 
 def moment(function: str, count: pa.Array, total: pa.Array, squares: pa.Array) -> pa.Array:
-    """The result of a function for each group, a DOUBLE: NULL without values, and for a sample of one value."""
+    """The result of a function for each group: NULL without values, and for a sample of one value."""
     counts = count.to_numpy(zero_copy_only=False)
     free = counts - function.endswith("SAMP")
-    valid = free > 0
+    valid, root = free > 0, function.startswith("STDDEV")
     if pa.types.is_floating(total.type):
         sums, of_squares = total.to_numpy(zero_copy_only=False), squares.to_numpy(zero_copy_only=False)
-        known = np.where(valid, counts, 1)
-        spread = of_squares - sums * sums / known
-    else:
-        spread = np.zeros(len(counts))
-        exact = zip(counts.tolist(), total.to_pylist(), squares.to_pylist(), valid.tolist(), strict=True)
-        spread[:] = [_spread(n, s, q) if is_valid else 0.0 for n, s, q, is_valid in exact]
-    found = np.maximum(spread, 0.0) / np.where(valid, free, 1)
-    return pa.array(np.sqrt(found) if function.startswith("STDDEV") else found, mask=~valid)
-
-
-def _spread(count: int, total: int | Decimal, squares: int | Decimal) -> float:
-    """The sum of the squared distances from the mean."""
-    return float(Fraction(squares) - Fraction(total) ** 2 / count)
+        found = np.maximum(of_squares - sums * sums / np.where(valid, counts, 1), 0.0) / np.where(valid, free, 1)
+        return pa.array(np.sqrt(found) if root else found, mask=~valid)
+    groups = list(zip(counts.tolist(), total.to_pylist(), squares.to_pylist(), free.tolist(), strict=True))
+    if pa.types.is_integer(total.type):
+        whole = [(int(q) - s**2 // n) // by if by > 0 else None for n, s, q, by in groups]
+        return pa.array([isqrt(each) if root and each is not None else each for each in whole], pa.decimal128(38, 0))
+    exact = [float((Fraction(q) - Fraction(s) ** 2 / n) / by) if by > 0 else None for n, s, q, by in groups]
+    return pa.array([sqrt(each) if root and each is not None else each for each in exact], pa.float64())

@@ -25,8 +25,8 @@ REAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|NaN|Infi
 """A number as Java reads it."""
 _DATE = r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
 _CLOCK = r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?"
-_DATE_TEXT = re.compile(rf"{_DATE}(?:[ T].*)?", re.ASCII | re.DOTALL)
-_TIME_TEXT = re.compile(_CLOCK, re.ASCII)
+_DATE_TEXT = re.compile(r"(\d{1,4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?(?:[ T].*)?", re.ASCII | re.DOTALL)
+_TIME_TEXT = re.compile(rf"{_CLOCK}|(\d{{1,2}})", re.ASCII)
 _TIMESTAMP_TEXT = re.compile(rf"{_DATE}(?:[ T]{_CLOCK})?", re.ASCII)
 
 
@@ -139,10 +139,10 @@ def _real(text: str) -> float | None:
 
 
 def date_of(text: str) -> date | None:
-    """``2020-01-31``, also with single digits, and with a time, which is left out."""
+    """``2020-01-31``, also with single digits, without day or month, and with a time, which is left out."""
     found = _DATE_TEXT.fullmatch(text)
     try:
-        return None if found is None else date(*map(int, found.groups()))
+        return None if found is None else date(*map(int, found.groups("1")))
     except ValueError:
         return None
 
@@ -150,7 +150,7 @@ def date_of(text: str) -> date | None:
 def _time(text: str) -> time | None:
     found = _TIME_TEXT.fullmatch(text)
     try:
-        return None if found is None else time(*_clock(found.groups()))
+        return None if found is None else time(*_clock((found[1] or found[5], *found.groups()[1:4])))
     except ValueError:
         return None
 

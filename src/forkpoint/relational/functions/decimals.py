@@ -194,10 +194,13 @@ def decimal_from(value: Datum, to: pa.DataType, *, failing_null: bool) -> Datum:
     if not pa.types.is_string(of):
         return rescaled(value, to, failing_null=failing_null)
     text = pc.utf8_trim_whitespace(value)
+    longest = pc.utf8_length(text) if is_scalar(text) else pc.max(pc.utf8_length(text))
     try:
-        return pc.cast(text, to)
+        if (longest.as_py() or 0) <= MOST:  # Arrow has wrong numbers for more digits, without an error
+            return pc.cast(text, to)
     except pa.ArrowInvalid:  # no number, or too many digits
-        return per_distinct(lambda each: _parsed(each, to, failing_null), to, text)
+        pass
+    return per_distinct(lambda each: _parsed(each, to, failing_null), to, text)
 
 
 def _parsed(text: str, to: pa.DataType, failing_null: bool) -> Decimal | None:

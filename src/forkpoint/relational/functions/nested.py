@@ -28,7 +28,13 @@ def with_parts(value: Datum, to: pa.DataType, convert: Convert) -> Datum:
     offsets = _offsets(value)
     if pa.types.is_map(to):
         keys, items = convert(value.keys, 0), convert(value.items, 1)
-        return pa.MapArray.from_arrays(offsets, keys, items, to)
+        if not keys.null_count:
+            return pa.MapArray.from_arrays(offsets, keys, items, to)
+        entries = pa.StructArray.from_arrays([keys, items], ["key", "value"])  # TRY_CAST: a MAP of which a key has no value
+        rows = [
+            each and [tuple(entry.values()) for entry in each] for each in pa.ListArray.from_arrays(offsets, entries).to_pylist()
+        ]
+        return pa.array([None if each and None in dict(each) else each for each in rows], to)
     return pa.ListArray.from_arrays(offsets, convert(value.values, 0), to)
 
 
@@ -86,6 +92,8 @@ def _map_type(types: Types) -> SqlType | str:
     key, value = map_parts(types)
     if len(types) % 2 or key is None or value is None or "NULL" in (key.name, value.name):
         return "takes keys of one type, each followed by its value, of one type; CAST them"
+    if key.is_nested:
+        return f"has numbers, texts and times as keys, not {key.label}"
     return map_type(key, value).with_null(False)
 
 

@@ -296,7 +296,10 @@ class Binder:
         parts = [self._type(node, part) for part in of.expressions if isinstance(part, exp.DataType)]
         if name in ("ARRAY", "MAP") and len(parts) == (1 if name == "ARRAY" else 2):
             return array_type(*parts) if name == "ARRAY" else map_type(*parts)
-        numbers = [int(part.name) for part in of.expressions if isinstance(part, exp.DataTypeParam)]
+        written = [part for part in of.expressions if isinstance(part, exp.DataTypeParam)]
+        if not all(part.name.isdecimal() for part in written):
+            raise self.error(node, f"{name} takes numbers in parentheses")
+        numbers = [int(part.name) for part in written]
         return named_type(self.scope.source, self.at(node), name, numbers)
 
     def _function(self, node: Node) -> Expression:

@@ -341,6 +341,8 @@ class _QueryBinder:
 
     def _items(self, tree: Any, binder: Binder, scope: Scope) -> tuple[Item, ...]:
         items: list[Item] = []
+        if not tree.expressions:
+            raise self.error(tree, "SELECT has no columns; name one, or write *")
         for position, node in enumerate(tree.expressions):
             inner = node.this if isinstance(node, exp.Alias) else node
             if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
