@@ -142,7 +142,7 @@ class _Names(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         word = document.get_word_before_cursor()
         before = document.text_before_cursor.removesuffix(word).split()
-        tables = self._session.catalog.names()
+        tables = self._session.catalog.written()
         if not (before and before[-1].upper() in _BEFORE_TABLES):
             lower = word.islower()
             keywords = [each.lower() if lower else each for each in self._words]
@@ -151,7 +151,7 @@ class _Names(Completer):
         return (Completion(name, -len(word)) for name in found)
 
     def _columns(self) -> Iterator[str]:
-        for name in self._session.catalog.names():
+        for name in self._session.catalog.written():
             with suppress(ConfigError):  # a view of a table that is gone
                 schema = self._session.described(name, 0, Text(name)).schema
                 yield from (field.name for field in schema)

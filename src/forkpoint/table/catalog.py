@@ -114,7 +114,11 @@ class Catalog:
         return {**self.tables, **self.streams, **self.views}
 
     def names(self) -> list[str]:
-        """The names of all tables and views, as they are written in the current database."""
+        """The paths of all tables and views."""
+        return sorted(self._all)
+
+    def written(self) -> list[str]:
+        """Their names, as statements write them while the current database is the one."""
         return sorted(path if self.path(path) == path else _whole(path) for path in self._all)
 
     def path(self, name: str, space: Space | None = None) -> str:

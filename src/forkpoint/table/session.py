@@ -281,7 +281,7 @@ class Session:
                 raise query.source.error(query.source.text.find(path.rpartition(".")[2], query.start), problem)
             return plan
 
-        return bind_query(query, find, self.catalog.names, self.catalog.functions_in(space))
+        return bind_query(query, find, self.catalog.written, self.catalog.functions_in(space))
 
     def _plan_of_view(self, path: str, view: View, within: tuple[str, ...]) -> Plan:
         statement = view.statement
@@ -310,7 +310,7 @@ class Session:
         table = self.catalog.table(path) or self.catalog.unnamed.get(name)
         if not isinstance(table, CreateTable):
             problem = self.catalog.states.missing(path)
-            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(name, self.catalog.names())}")
+            raise source.error(at, problem or f"there is no table {name!r}; {did_you_mean(name, self.catalog.written())}")
         return table
 
     def stream(self, plan: Plan, name: str = "query") -> DataStream[Any]:
