@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_what_a_session_creates_others_have(tmp_path: Path) -> None:
     assert one("SHOW CATALOGS") == [("default_catalog",), ("state",)]
     other(CATALOG)
     assert one("SHOW TABLES FROM prod.`default`") == []
-    with pytest.raises(SqlError, match="no table 'here'; there are default_catalog.default_database.here"):
+    with pytest.raises(SqlError, match=re.escape("no table 'here'; there are default_catalog.default_database.here")):
         other("CREATE TABLE here WITH ('connector' = 'print') AS SELECT 1 AS a; USE CATALOG prod; SELECT * FROM here")
 
 
