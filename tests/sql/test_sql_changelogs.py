@@ -52,7 +52,9 @@ WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers
 """
 
 
-def run(query: str, makes: str, script: list[Any], state: Path, parallelism: int) -> list[tuple[Any, ...]]:
+def run(
+    query: str, makes: str, script: list[Any], state: Path, parallelism: int, restore: fp.RestoreOptions | None = None
+) -> list[tuple[Any, ...]]:
     """The changes of the query's result in one run, each with its weight."""
 
     def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
@@ -65,7 +67,8 @@ def run(query: str, makes: str, script: list[Any], state: Path, parallelism: int
         return session.stream(session.plan(statement), "result")
 
     rows = [fp.Row(*each) if isinstance(each, tuple) else each for each in script]
-    done = run_local(job, rows, state_root=str(state), parallelism=parallelism, options={"max_parallelism": 8})
+    options = {"max_parallelism": 8}
+    done = run_local(job, rows, state_root=str(state), parallelism=parallelism, restore=restore, options=options)
     return [tuple(row) for row in done.output]
 
 
@@ -109,6 +112,14 @@ def test_a_table_that_gets_changes_is_another_one(tmp_path: Path) -> None:
     run(query, "all", [(1, "a", 2, 1), EOF], tmp_path, 1)
     with pytest.raises(fp.RestoreRefused, match="its rows came from t with changes and would come from t;"):
         run(query, "added", [(1, "a", 2, 1), EOF], tmp_path, 1)
+
+
+def test_a_query_of_changes_does_not_start_empty(tmp_path: Path) -> None:
+    """It would be told to remove rows that it never had."""
+    run("SELECT k FROM t", "all", [(1, "a", 2, 1), PAUSE, EOF], tmp_path, 1)
+    accepted, script = fp.RestoreOptions(accept_empty=("result-group-by-k",)), [(1, "a", 2, 1), PAUSE, EOF]
+    with pytest.raises(fp.RestoreRefused, match="it cannot start empty: 't' would remove rows from before"):
+        run("SELECT k, COUNT(*) FROM t GROUP BY k", "all", script, tmp_path, 1, accepted)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ COUNTED = "SELECT k, g, COUNT(*) AS n FROM orders GROUP BY k, g"
             f"SELECT n, k FROM ({COUNTED}) AS o",
             f"SELECT n, COUNT(*) AS m FROM ({COUNTED}) AS o GROUP BY n",
             ("totals-group-by-count_6ba22a",),
-            "totals-group-by-count_6ba22a/groups .* cannot start empty while its input 'totals-group-by-g-k' has state",
+            "totals-group-by-count_6ba22a/groups .* cannot start empty: 'totals-group-by-g-k' would remove rows",
         ),
         (
             f"SELECT n, COUNT(*) AS m FROM ({COUNTED}) AS o GROUP BY n",

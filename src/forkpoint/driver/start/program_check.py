@@ -80,6 +80,10 @@ def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
     read = graph.upstream_of([operator.id]) - {operator.id} if _has_query(operator) else ()
     inputs = [graph.by_id[each] for each in read]
+    changing = [each for each in inputs if _has_changes(each)]
+    # What makes changes of rows that only come: a query's operator, or a source.
+    begins = [each.id for each in changing if not any(map(_has_changes, (graph.by_id[e.upstream] for e in each.inputs)))]
+    by_source = graph.sources_of(id for id in begins if not _has_query(graph.by_id[id]))
     return ProgramOperator(
         operator.uid,
         operator.stateful and spec.needs_uid,  # otherwise its state belongs to another operator
@@ -90,7 +94,7 @@ def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
         operator.migrations,
         spec.functions,
         frozenset(each.uid for each in inputs if not each.inputs),
-        frozenset(each.uid for each in inputs if _has_query(each) and _has_changes(each)),
+        frozenset(each.uid for each in changing if _has_query(each)) | {graph.by_id[each].uid for each in by_source},
     )
 
 

@@ -32,8 +32,8 @@ class ProgramOperator:
     its states; False for a function that may request more at runtime, as in ``open()``: its undeclared saved states are
     kept. ``value_types``: of the declared states by name, with their classes, which carry more than descriptions.
     ``key_type``: the description of its keys. ``functions``: see OperatorSpec. Of an operator with state of a query,
-    ``sources``: the uids of those that it reads, directly or not, and ``changing``: of the operators among these with such state
-    whose results change.
+    ``sources``: the uids of those that it reads, directly or not; ``changing``: of what it reads and whose rows change, operators
+    with such state, and sources.
     """
 
     uid: str

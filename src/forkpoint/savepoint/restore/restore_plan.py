@@ -27,6 +27,9 @@ _EMPTIED = (
 _MISSING = "compute its state from the input (forkpoint recompute), or start it with the rows to come (--accept {}=empty)"
 
 
+_WHOLE = "compute it from its input (forkpoint recompute), or accept all of these operators, if their state does not fit either"
+
+
 @dataclass(frozen=True)
 class Saved:
     """The content of a savepoint or checkpoint: states, names of operators by uid, kinds of sources by uid.
@@ -197,14 +200,12 @@ class _Planner:
 
     def _may_start_empty(self, accepted: Sequence[str]) -> tuple[str, ...]:
         """Refuse operators that read changes of rows from before, which their empty state would not have."""
-        kept = {each.target.uid for each in self.states} - set(accepted)
+        kept = {each.target.uid for each in self.states} - set(accepted) | set(self.saved.read)
         below = {uid: self.program[uid].changing & kept for uid in accepted}
         for at, row in enumerate(self.rows):
             if row.subject == "state" and row.outcome == "refused" and (changing := below.get(row.uid)):
-                why = (
-                    f"it cannot start empty while its input {_list(changing)} has state and changes rows from before; accept both"
-                )
-                self.rows[at] = replace(row, why=why)
+                why = f"it cannot start empty: {_list(changing)} would remove rows from before, which it would not have"
+                self.rows[at] = replace(row, why=f"{why}; {_WHOLE}")
         return tuple(uid for uid in accepted if not below[uid])
 
     def _row(self, subject: Subject, uid: str, name: str, outcome: Outcome, why: str = "") -> None:
