@@ -13,6 +13,7 @@ import pyarrow as pa
 from forkpoint.connectors.formats.json import JsonRowDeserializationSchema
 from forkpoint.connectors.rows import RowsWriter, StagedRow
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
+from forkpoint.decoders import json_decoder
 from forkpoint.errors import ConfigError, JobFailed
 from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.relational.changes import row_type
@@ -30,7 +31,7 @@ from forkpoint_redis.commands import encode
 from forkpoint_redis.sink import RedisSink, names_of
 
 _encode = msgspec.json.encode
-_fields, _check = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw).decode
+_fields, _check, _text = json_decoder(dict[str, msgspec.Raw]), json_decoder(msgspec.Raw), json_decoder(str)
 _WITHOUT_QUOTES = ("BOOLEAN", *NUMBERS, *NESTED)
 
 
@@ -60,7 +61,7 @@ class HashEncoder:
             if document is None:
                 yield encode(("DEL", name))
                 continue
-            fields = {column: _value(bytes(value)) for column, value in _fields.decode(document).items()}
+            fields = {column: _value(bytes(value)) for column, value in _fields(document).items()}
             yield encode(("HSET", name, *(part for each in fields.items() if each[1] is not None for part in each)))
             if nulls := [column for column, value in fields.items() if value is None]:
                 yield encode(("HDEL", name, *nulls))
@@ -69,7 +70,7 @@ class HashEncoder:
 def _value(text: bytes) -> bytes | None:
     if text == b"null":
         return None
-    return msgspec.json.decode(text, type=str).encode() if text.startswith(b'"') else text
+    return _text(text).encode() if text.startswith(b'"') else text
 
 
 class RedisTableSink(RedisSink[Any]):

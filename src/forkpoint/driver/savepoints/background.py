@@ -66,7 +66,9 @@ class Savepoints:
         thread.start()
 
     def make(self, request: SavepointRequest, manifest: Manifest) -> str:
-        """Make a savepoint of this committed epoch and return its path."""
+        """Make a savepoint of this committed epoch, with which the run ends, and return its path. Raises StaleGeneration if a
+        newer run leads the job, which has not ended."""
+        self.history.must_be_newest(manifest)
         return self._export(request, self._saved(request, manifest), new_savepoint_id(), self._run_tasks)
 
     def _saved(self, request: SavepointRequest, newest: Manifest) -> Manifest:
