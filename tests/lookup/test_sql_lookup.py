@@ -273,7 +273,8 @@ def test_settings_of_the_database_change_no_value(server: Postgres) -> None:
 def test_a_server_that_is_killed_pauses_the_job(server: Postgres) -> None:
     """Connections of the pool are dead then; those to come are refused for a while."""
     lookup = fp.SqlLookup(server.url, BY_ID, key="id", result_type=str | None)
-    STEPS[2] = lambda: (server.kill(), threading.Timer(0.5, server.start).start())
+    starting = threading.Timer(0.5, server.start)
+    STEPS[2] = lambda: (server.kill(), starting.start())
     build = joining(lookup, ahead=lambda s: s.map(acting, tuple[int, int]), key=0, retry_strategy=fp.NoRetryStrategy())
     run = run_local(
         build,
@@ -283,6 +284,7 @@ def test_a_server_that_is_killed_pauses_the_job(server: Postgres) -> None:
     )
     assert run.output == [((1, 1), "Ann"), ((2, 2), "Bob"), ((3, 3), None)]
     assert run.restarts == 1
+    starting.join()  # it asks the server whether it answers, which the next test stops
 
 
 def test_a_server_that_stands_still_is_left_after_the_timeout(server: Postgres) -> None:
