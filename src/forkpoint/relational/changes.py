@@ -51,6 +51,16 @@ def with_weights(table: pa.RecordBatch, weights: Longs | None) -> pa.RecordBatch
     return table if weights is None else table.append_column(WEIGHT, pa.array(weights, pa.int64()))
 
 
+def added_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
+    """The indices of one row of each key, in order: one that is added, if there is one. A key's row is at one place at most, so
+    the removals of others are of rows that it had before."""
+    weights = weights_of(table)
+    assert weights is not None
+    keys = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
+    order = np.lexsort((np.arange(len(keys)), weights > 0, keys))
+    return np.sort(order[np.append(keys[order][1:] != keys[order][:-1], True)]) if len(order) else order
+
+
 def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     """The indices of the rows that determine the final row of each key, in order: its last row that is added on balance, else one
     that is removed. If its changes cancel out, its last one: a row that stays is written again, as its columns may be others."""

@@ -366,8 +366,10 @@ def free_name(name: str, taken: set[str]) -> str:
 def upserts(changes: tuple[Edge, ...], plan: Plan, key: tuple[str, ...]) -> tuple[Edge, ...]:
     """The changes of a plan's result as one row for each primary key and epoch."""
     of = changes[0].upstream.output_type
-    if not any(columns <= set(key) for columns in together(plan)):  # a row may be removed by one subtask and added by another
-        at = [[field.name for field in plan.schema].index(name) for name in key]
-        keyed = key_by(key, key, [plan.schema[each].type for each in at], at)
-        changes = tuple(replace(edge, partitioning=keyed) for edge in changes)
-    return (Edge(Transformation(UpsertSpec(key), "upsert", changes, of)),)
+    found = (Edge(Transformation(UpsertSpec(key), "upsert", changes, of)),)
+    if any(columns <= set(key) for columns in together(plan)):
+        return found
+    at = [[field.name for field in plan.schema].index(name) for name in key]  # one subtask may remove a row that another adds
+    keyed = key_by(key, key, [plan.schema[each].type for each in at], at)
+    merged = tuple(replace(edge, partitioning=keyed) for edge in found)
+    return (Edge(Transformation(UpsertSpec(key, of_subtasks=True), "upsert by key", merged, of)),)

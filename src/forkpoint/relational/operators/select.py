@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.relational.changes import last_by_key, weights_of, with_weights
+from forkpoint.relational.changes import added_by_key, last_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item, Literal
 from forkpoint.relational.functions import changing
@@ -135,11 +135,13 @@ def derived(batch: Batch, rows: np.ndarray | None, columns: pa.RecordBatch, type
 
 @dataclass(frozen=True)
 class UpsertSpec(RunnableSpec):
-    """The changes of an epoch as one row for each primary key: its new row, or the removal of its row."""
+    """The changes of an epoch as one row for each primary key: its new row, or the removal of its row. ``of_subtasks``: each
+    change is already what a subtask has of its key, and they are in no order."""
 
     kind = "upsert"
 
     key: tuple[str, ...]
+    of_subtasks: bool = False
 
     def instance(self, info: TaskInfo, state: ManagedState) -> UpsertOperator:
         return UpsertOperator(info, self)
@@ -148,7 +150,7 @@ class UpsertSpec(RunnableSpec):
 class UpsertOperator:
     def __init__(self, info: TaskInfo, spec: UpsertSpec) -> None:
         self._type = info.operator.output_type
-        self._key = spec.key
+        self._key, self._chosen = spec.key, added_by_key if spec.of_subtasks else last_by_key
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0].in_order()
@@ -156,7 +158,7 @@ class UpsertOperator:
             return Outputs(empty_batch(self._type))
         assert self._type is not None
         table = columns_of(batch, self._type)
-        rows = last_by_key(table, self._key)
+        rows = self._chosen(table, self._key)
         return Outputs(derived(batch, rows, table.take(pa.array(rows)), self._type))
 
     def close(self) -> None:
