@@ -153,7 +153,10 @@ def test_plan_compares_two_files_before_either_has_run(directory: Path) -> None:
     tables += "CREATE TABLE totals (k STRING, v BIGINT) WITH ('connector' = 'print');\n"
     for name, kind, call in (("old", "JOIN", "SUM(v)"), ("new", "LEFT JOIN", "AVG(v)"), ("other", "JOIN", "MAX(v)")):
         pairs = f"INSERT INTO pairs SELECT a.v, b.v FROM orders AS a {kind} orders AS b ON a.k = b.k;\n"
-        (directory / f"{name}.sql").write_text(tables + pairs + f"INSERT INTO totals SELECT k, {call} FROM orders GROUP BY k;")
+        (directory / f"{name}.sql").write_text(tables + pairs + f"INSERT INTO totals SELECT k, {call} FROM orders GROUP BY k;\n")
+    with (directory / "other.sql").open("a") as file:
+        file.write("CREATE TABLE more (v BIGINT, n BIGINT) WITH ('connector' = 'print');\n")
+        file.write("INSERT INTO more SELECT v, COUNT(*) FROM orders GROUP BY v;")
     derived = sql(directory, "--output", "json", "plan", "old.sql", "new.sql")
     found = json.loads(derived.stdout)
     difference = "the query has changed: the first epoch emits the difference between its new and its old result"
@@ -165,4 +168,5 @@ def test_plan_compares_two_files_before_either_has_run(directory: Path) -> None:
     assert (derived.returncode, found["fits"]) == (0, True)
     refused = sql(directory, "plan", "old.sql", "other.sql")
     assert (refused.returncode, "MAX(v) cannot be computed from the saved SUM(v)" in refused.stdout) == (4, True)
+    assert "it is new, and the job has read rows of 'orders' before; compute its state" in refused.stdout
     assert list(directory.glob(".forkpoint")) == []

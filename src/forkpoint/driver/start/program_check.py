@@ -47,7 +47,7 @@ def compare_programs(
     operators = {operator.uid: operator.name for operator in old.operators}
     specs = {operator.uid: operator.spec for operator in old.operators}
     sources = {uid: spec.position for uid, spec in specs.items() if isinstance(spec, WatermarkSpec)}
-    saved = Saved(tuple(declared_states(old)), operators, sources)
+    saved = Saved(tuple(declared_states(old)), operators, sources, read=tuple(sources))
     return _compared(saved, new, allow_non_restored, renames, accept_empty, check_only=True)
 
 
