@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,9 @@ from prompt_toolkit.shortcuts import clear
 from pygments.lexers.sql import SqlLexer
 
 from forkpoint.cli import failures
-from forkpoint.cli.commands.run import request_of, start
 from forkpoint.cli.settings import current
-from forkpoint.cli.sql_results import show
+from forkpoint.cli.sql_results import show, start_entered
 from forkpoint.errors import ConfigError, ForkpointError
-from forkpoint.operations.launch.recorded import name_of_entered
 from forkpoint.sql.binding.expressions import function_names
 from forkpoint.sql.errors import Text, without_secrets
 from forkpoint.sql.parser import is_complete
@@ -88,9 +85,7 @@ def _execute(interactive: Interactive, text: str, options: dict[str, Any]) -> No
     try:
         for outcome in interactive.run(Text(text)):
             if isinstance(outcome, Program):
-                name = name_of_entered(current().state_root, outcome.name, outcome.text)
-                with replace(outcome, name=name).file() as path:
-                    start(request_of(path, (), options), detached=True)
+                start_entered(outcome, True, options)
             elif outcome is not None:
                 show(outcome, output)
             else:

@@ -1,14 +1,19 @@
-"""Prints the results of SQL statements: tables, or with `--output json` a JSON object for each row."""
+"""Results of SQL statements are printed: as tables, or with `--output json` as an object for each row; INSERTs start a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
+from forkpoint.cli.commands.run import request_of, start
 from forkpoint.cli.output import JsonOutput, Output, TextOutput
+from forkpoint.cli.settings import current
+from forkpoint.operations.launch.recorded import name_of_entered
 from forkpoint.table.answers import Answer, cell
 from forkpoint.table.api.query_results import QueryResult
+from forkpoint.table.interactive import Program
 from forkpoint.types.readable import plain
 
 
@@ -23,6 +28,13 @@ def show(result: Answer | QueryResult, output: Output) -> None:
         output.line(str(result.rows[0][0]))
     else:
         _rows(result.columns, result.rows, output)
+
+
+def start_entered(program: Program, detached: bool, options: Mapping[str, Any]) -> None:
+    """Start the job of INSERTs that somebody has entered. ``options``: of a command that starts programs."""
+    name = name_of_entered(current().state_root, program.name, program.text)
+    with replace(program, name=name).file() as path:
+        start(request_of(path, (), options), detached)
 
 
 def _rows(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], output: Output) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,29 +55,36 @@ def with_weights(table: pa.RecordBatch, weights: Longs | None) -> pa.RecordBatch
 def added_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     """The indices of one row of each key, in order: one that is added, if there is one. A key's row is at one place at most, so
     the removals of others are of rows that it had before."""
-    weights = weights_of(table)
-    assert weights is not None
-    keys = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
-    order = np.lexsort((np.arange(len(keys)), weights > 0, keys))
-    return np.sort(order[np.append(keys[order][1:] != keys[order][:-1], True)]) if len(order) else order
+    keys, weights = _keyed(table, key)
+    return np.sort(_last_of_each(keys, weights > 0))
 
 
 def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     """The indices of the rows that determine the final row of each key, in order: its last row that is added on balance, else one
     that is removed. If its changes cancel out, its last one: a row that stays is written again, as its columns may be others."""
+    keys, weights = _keyed(table, key)
+    _, at, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+    single, several = np.flatnonzero(sizes[at] == 1), np.flatnonzero(sizes[at] > 1)
+    if not len(several):
+        return single
+    rows = codes_of([column.take(pa.array(several)) for column in without_weights(table).columns])
+    _, rows = np.unique(rows, return_inverse=True)
+    balance, given = np.bincount(rows, weights[several])[rows], weights[several]
+    rank = np.select([(balance > 0) & (given > 0), (balance < 0) & (given < 0), balance == 0], [3, 2, 1])
+    return np.sort(np.concatenate([single, several[_last_of_each(keys[several], rank)]]))
+
+
+def _keyed(table: pa.RecordBatch, key: Sequence[str]) -> tuple[Longs, Longs]:
+    """A number for the key of each row, and its weight."""
     weights = weights_of(table)
     assert weights is not None
-    keys = codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64)
-    _, at, sizes = np.unique(keys, return_inverse=True, return_counts=True)
-    chosen, several = np.flatnonzero(sizes[at] == 1), np.flatnonzero(sizes[at] > 1)
-    if len(several):
-        rows = codes_of([column.take(pa.array(several)) for column in without_weights(table).columns])
-        _, rows = np.unique(rows, return_inverse=True)
-        balance, given = np.bincount(rows, weights[several])[rows], weights[several]
-        rank = np.select([(balance > 0) & (given > 0), (balance < 0) & (given < 0), balance == 0], [3, 2, 1])
-        several = several[np.lexsort((several, rank, keys[several]))]
-        chosen = np.sort(np.concatenate([chosen, several[np.append(keys[several][1:] != keys[several][:-1], True)]]))
-    return chosen
+    return codes_of([table.column(name) for name in key]) if key else np.zeros(table.num_rows, np.int64), weights
+
+
+def _last_of_each(keys: Longs, rank: npt.NDArray[Any]) -> Longs:
+    """The index of the last of the rows of each key with the highest rank."""
+    order = np.lexsort((np.arange(len(keys)), rank, keys))[::-1]
+    return order[np.unique(keys[order], return_index=True)[1]]
 
 
 def consolidated(table: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:

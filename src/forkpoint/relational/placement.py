@@ -16,7 +16,7 @@ from forkpoint.relational.plan import (
     Unnest,
     Window,
     keys_of,
-    unwrapped,
+    shown_as,
 )
 
 
@@ -38,6 +38,5 @@ def together(plan: Plan) -> list[Key]:
         case Join(left=below, lookup=True):
             return [frozenset(LEFT + name for name in key) for key in together(below)]
         case Select(below, _, items):
-            names = {of.name: item.name for item in reversed(items) if isinstance(of := unwrapped(item.of), Column)}
-            return [frozenset(names[name] for name in key) for key in together(below) if names.keys() >= key]
+            return shown_as(items, together(below))
     return []  # the key of a join is that of its canonical form, which other conditions may extend

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -403,11 +403,15 @@ def keys_of(plan: Plan) -> list[Key]:
             columns = {column.name for column in partition if isinstance(column, Column)}
             numbered = [frozenset({*columns, number}) for number in numbers if len(columns) == len(partition)]
             return [*keys_of(below), *numbered]
-    kept = ((item.name, unwrapped(item.of)) for item in reversed(plan.items))
-    names = {of.name: name for name, of in kept if isinstance(of, Column)}
     pinned = {name for part in conjuncts_of(plan.condition) for name in _pinned(part)}
-    found = [key - pinned for key in keys_of(plan.input)]
-    return [frozenset(names[name] for name in key) for key in found if names.keys() >= key]
+    return shown_as(plan.items, [key - pinned for key in keys_of(plan.input)])
+
+
+def shown_as(items: Sequence[Item], keys: Iterable[Key]) -> list[Key]:
+    """Sets of columns by the names that items give them, without those of which a column is not shown."""
+    kept = ((item.name, unwrapped(item.of)) for item in reversed(items))
+    names = {of.name: name for name, of in kept if isinstance(of, Column)}
+    return [frozenset(names[name] for name in key) for key in keys if names.keys() >= key]
 
 
 def _keys_of_join(join: Join) -> list[Key]:

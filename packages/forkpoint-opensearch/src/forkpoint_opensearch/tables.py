@@ -8,7 +8,7 @@ from typing import Any
 
 from forkpoint.connectors.rows import RowsWriter, StagedRow
 from forkpoint.contract.sink import SinkBatch, SinkContext, SinkWriter
-from forkpoint.table.connectors.keyed import KeyedRows, KeyTexts, changes_by_key
+from forkpoint.table.connectors.keyed import KeyedDocuments, KeyTexts, changes_by_key
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import Connector
 from forkpoint_opensearch.documents import checked_id
@@ -32,7 +32,7 @@ _HANDLER = "failure-handler"
 class TableDocuments:
     """Staged documents, with the text of the primary key as their id."""
 
-    rows: KeyedRows
+    rows: KeyedDocuments
 
     def __call__(self, batch: SinkBatch[Any]) -> Iterator[StagedRow]:
         for key, document in self.rows(batch):
@@ -67,7 +67,7 @@ def _sink(options: TableOptions) -> OpenSearchTableSink:
     return OpenSearchTableSink(
         [host.strip() for host in options.required("hosts").split(";")],
         index,
-        TableDocuments(KeyedRows.of(options, keys)),
+        TableDocuments(KeyedDocuments.of(options, keys)),
         username=options.get("username"),
         password=options.get("password"),
         options=client,

@@ -20,7 +20,7 @@ from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.types import NESTED, NUMBERS
 from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS
-from forkpoint.table.connectors.keyed import KeyedRows, KeyTexts
+from forkpoint.table.connectors.keyed import KeyedDocuments, KeyTexts
 from forkpoint.table.connectors.lookups import lookup_table
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import Connector
@@ -53,7 +53,7 @@ class HashEncoder:
     """Staged commands of rows: a field for each column that is not NULL, with its value in JSON, texts without quotes."""
 
     hashes: Hashes
-    rows: KeyedRows
+    rows: KeyedDocuments
 
     def __call__(self, batch: SinkBatch[Any]) -> Iterator[StagedRow]:
         for key, document in self.rows(batch):
@@ -162,7 +162,7 @@ def _client(options: TableOptions) -> RedisClient:
 def _sink(options: TableOptions) -> RedisTableSink:
     hashes = Hashes.of(options)
     options.ignore(*LOOKUP_OPTIONS)
-    encoder = HashEncoder(hashes, KeyedRows.of(options, hashes.keys))
+    encoder = HashEncoder(hashes, KeyedDocuments.of(options, hashes.keys))
     return RedisTableSink(_client(options), encoder, options.number("replicas", 0) or 0)
 
 

@@ -33,8 +33,8 @@ def sql_(detached: bool, file: str | None, statements: tuple[str, ...], **option
 
     With -e, FILE only defines tables, views and settings. A query runs on the local engine, unless --engine or SET
     'execution.engine' says otherwise, and prints its result: as a table, or with --output json as an object in each line. If its
-    input has no end, it prints changes until Ctrl-C. The INSERTs of STATEMENTS are one job,
-    which goes on if they are entered again before it has finished; other statements are another job.
+    input has no end, it prints changes until Ctrl-C. The INSERTs of STATEMENTS are one job, which goes on if they are entered
+    again before it has finished; other statements are another job.
     """
     if file is not None and not (is_sql(file) or (file.startswith("run:") and not statements)):
         raise click.UsageError(f"{file} does not end with .sql, so it would run as a Python program; rename it")
@@ -76,16 +76,13 @@ def _interactive(file: str | None, engine: str | None) -> Interactive:
 
 
 def _execute(interactive: Interactive, text: str, detached: bool, options: dict[str, Any]) -> None:
-    from forkpoint.cli.sql_results import show
-    from forkpoint.operations.launch.recorded import name_of_entered
+    from forkpoint.cli.sql_results import show, start_entered
     from forkpoint.sql.errors import Text
     from forkpoint.table.interactive import Program
 
     output = current().output
     for outcome in interactive.run(Text(text, "-e")):
         if isinstance(outcome, Program):
-            name = name_of_entered(current().state_root, outcome.name, outcome.text)
-            with replace(outcome, name=name).file() as path:
-                start(request_of(path, (), options), detached)
+            start_entered(outcome, detached, options)
         elif outcome is not None:
             show(outcome, output)

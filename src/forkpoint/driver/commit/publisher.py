@@ -39,25 +39,24 @@ def publish(graph: JobGraph, manifest: Manifest) -> None:
     """Publish the epoch's output in the sinks that publish on the driver; the next start repeats an interrupted call. All sinks
     publish, even if staged output of some is missing, which raises NotFound in the end."""
     missing: list[NotFound] = []
-    for operator in graph.sinks:
-        if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
-            try:
-                with logs.narrowed(epoch=manifest.epoch, uid=operator.uid):
-                    operator.spec.sink.commit(manifest.sinks.get(operator.uid, []), manifest.epoch)
-            except NotFound as error:
-                missing.append(error)
+    for uid, sink in _published_here(graph):
+        try:
+            with logs.narrowed(epoch=manifest.epoch, uid=uid):
+                sink.commit(manifest.sinks.get(uid, []), manifest.epoch)
+        except NotFound as error:
+            missing.append(error)
     if manifest.kind == "end":
-        for sink in _published_here(graph):
+        for _, sink in _published_here(graph):
             sink.finish(manifest.epoch, manifest.incarnation or "")
     if missing:
         raise NotFound("; ".join(map(str, missing)))
 
 
-def _published_here(graph: JobGraph) -> Iterator[Sink[Any]]:
-    """The sinks that publish on the driver."""
+def _published_here(graph: JobGraph) -> Iterator[tuple[str, Sink[Any]]]:
+    """The sinks that publish on the driver, with their uids."""
     for operator in graph.sinks:
         if isinstance(operator.spec, SinkSpec) and not isinstance(operator.spec.sink, CommittingSink):
-            yield operator.spec.sink
+            yield operator.uid, operator.spec.sink
 
 
 def clean_sinks(graph: JobGraph, job: str, generation: int) -> None:
@@ -395,7 +394,7 @@ class Republisher:
         if self.publish(mine):
             clean_sinks(self.graph, mine.job, mine.generation)
         if mine.kind == "start" and not (mine.sources or mine.states):
-            for sink in _published_here(self.graph):
+            for _, sink in _published_here(self.graph):
                 sink.begin(mine.epoch, mine.incarnation or "")
 
     def publish(self, newest: Manifest) -> bool:

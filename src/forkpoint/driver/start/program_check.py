@@ -78,12 +78,7 @@ def declared_states(graph: JobGraph) -> list[StateInfo]:
 
 def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
     key, spec = operator.key, operator.spec
-    read = graph.upstream_of([operator.id]) - {operator.id} if _has_query(operator) else ()
-    inputs = [graph.by_id[each] for each in read]
-    changing = [each for each in inputs if _has_changes(each)]
-    # What makes changes of rows that only come: a query's operator, or a source.
-    begins = [each.id for each in changing if not any(map(_has_changes, (graph.by_id[e.upstream] for e in each.inputs)))]
-    by_source = graph.sources_of(id for id in begins if not _has_query(graph.by_id[id]))
+    inputs = [graph.by_id[each] for each in graph.upstream_of([operator.id]) - {operator.id}] if _has_query(operator) else []
     return ProgramOperator(
         operator.uid,
         operator.stateful and spec.needs_uid,  # otherwise its state belongs to another operator
@@ -94,8 +89,17 @@ def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
         operator.migrations,
         spec.functions,
         frozenset(each.uid for each in inputs if not each.inputs),
-        frozenset(each.uid for each in changing if _has_query(each)) | {graph.by_id[each].uid for each in by_source},
+        _changing(graph, inputs),
     )
+
+
+def _changing(graph: JobGraph, inputs: Iterable[Operator]) -> frozenset[str]:
+    """The uids of those that have changes of rows, with state of a query, and of sources of changes."""
+    changing = [each for each in inputs if _has_changes(each)]
+    # What makes changes of rows that only come is a query's operator, or comes from a source of changes.
+    begins = [each for each in changing if not any(_has_changes(graph.by_id[edge.upstream]) for edge in each.inputs)]
+    sources = graph.sources_of(each.id for each in begins if not _has_query(each))
+    return frozenset({each.uid for each in changing if _has_query(each)} | {graph.by_id[each].uid for each in sources})
 
 
 def _has_query(operator: Operator) -> bool:

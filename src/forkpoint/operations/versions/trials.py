@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import SourcePosition
-from forkpoint.checkpoint.paths import CATALOGS, JobPaths, catalog_file, parse_catalog_file
+from forkpoint.checkpoint.paths import JobPaths, catalog_file
 from forkpoint.operations.launch.detached import driver_command, tail
 from forkpoint.operations.launch.failed import DriverFailed
 from forkpoint.operations.launch.request import RunRequest
@@ -18,6 +18,7 @@ from forkpoint.operations.observer import OnStep
 from forkpoint.operations.roots import StateRoot
 from forkpoint.savepoint.catalog.names import all_savepoints
 from forkpoint.storage.base import Storage
+from forkpoint.table.stored_catalogs import newest_versions
 
 _REPORT_SECONDS = 2.0
 
@@ -38,7 +39,7 @@ class Trials:
     @staticmethod
     def beside(storage: Storage, root: StateRoot, logs: Path, request: RunRequest) -> Trials:
         """Trials in ``root`` whose programs find the catalogues of tables that ``storage`` has."""
-        for name, version in dict(map(parse_catalog_file, storage.list(CATALOGS))).items():  # sorted: the newest versions
+        for name, version in newest_versions(storage).items():
             file = catalog_file(name, version)
             root.storage.create(file, storage.read(file))
         return Trials(root, logs, request)

@@ -22,11 +22,7 @@ Subject = Literal["operator", "state", "source", "rename"]
 _EMPTIED = (
     "accepted: it starts empty, and what was written before stays as it is; `forkpoint recompute` would keep the result whole"
 )
-
-
 _MISSING = "compute its state from the input (forkpoint recompute), or start it with the rows to come (--accept {}=empty)"
-
-
 _WHOLE = "compute it from its input (forkpoint recompute), or accept all of these operators, if their state does not fit either"
 
 
@@ -61,8 +57,7 @@ def _kinds(sources: Mapping[str, SourcePosition]) -> dict[str, str]:
 
 def _read(sources: Mapping[str, SourcePosition]) -> list[str]:
     """The sources that have given elements; of Spark's, that is not known."""
-    counts = {uid: [split.count for split in position.splits.values()] for uid, position in sources.items()}
-    return [uid for uid, position in sources.items() if position.kind == "spark" or any(counts[uid])]
+    return [uid for uid, of in sources.items() if of.kind == "spark" or any(split.count for split in of.splits.values())]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from forkpoint.relational.aggregation.collected import PERCENTILE
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.plan import AggregateCall
+from forkpoint.relational.precision import converted
 from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, SqlType, array_type
 from forkpoint.sql.binding.grouping import GROUPING
-from forkpoint.sql.binding.json import json_elements, present_only
+from forkpoint.sql.binding.json import json_elements, present_only, where_true
 from forkpoint.sql.tokens import called_name
 
 if TYPE_CHECKING:
@@ -120,17 +121,13 @@ def _percentile(binder: Binder, call: Node, nodes: list[Node], where: Expression
     count = binder.bind(nodes[2]) if len(nodes) == 3 else Literal(1, BIGINT.with_null(False))
     if not value.type.is_number or not count.type.is_integer:
         raise binder.error(call, f"PERCENTILE takes numbers, not {value.type.label} and {count.type.label}")
-    parts = [_as(value, DOUBLE), _as(count, BIGINT)]
+    parts = [converted(value, DOUBLE), converted(count, BIGINT)]
     counted = binder.call(">", call, [count, Literal(0, BIGINT.with_null(False))])
     present = binder.call("AND", call, [binder.call("IS NOT NULL", call, [value]), counted])
     row = binder.call("ROW", call, parts)
-    argument = Call("CASE", (present, row, Literal(None, SqlType("NULL"))), row.type.with_null())
+    argument = where_true(present, row)
     of = array_type(DOUBLE) if isinstance(nodes[1], exp.Array) else DOUBLE
     return AggregateCall(" ".join([PERCENTILE, *map(str, fractions)]), argument, where, of)
-
-
-def _as(value: Expression, of: SqlType) -> Expression:
-    return value if value.type.same_values(of) else Call("CAST", (value,), of.with_null(value.type.nullable))
 
 
 def _user_aggregate(binder: Binder, call: Node, condition: Node | None, inner: Binder, function: UserFunction) -> AggregateCall:
@@ -172,7 +169,7 @@ def _argument(inner: Binder, name: str, nodes: list[Node], *, distinct: bool) ->
         present = all_of(tuple(inner.call("IS NOT NULL", nodes[0], [each]) for each in (first, *more)))
         assert present is not None
         value = inner.call("ROW", nodes[0], [first, *more]) if distinct else Literal(True, BOOLEAN.with_null(False))
-        return Call("CASE", (present, value, Literal(None, SqlType("NULL"))), value.type.with_null())
+        return where_true(present, value)
     if name == "LISTAGG":
         separator = more[0] if more else Literal(",", SqlType("STRING", nullable=False))
         if len(more) > 1 or not isinstance(separator, Literal) or not isinstance(separator.value, str):

@@ -87,5 +87,9 @@ def present_only(binder: Binder, node: Node, value: Expression, then: Expression
     """An expression where a value is present, and NULL where it is NULL."""
     if not value.type.nullable:
         return then
-    present = binder.call("IS NOT NULL", node, [value])
-    return Call("CASE", (present, then, Literal(None, SqlType("NULL"))), then.type.with_null())
+    return where_true(binder.call("IS NOT NULL", node, [value]), then)
+
+
+def where_true(condition: Expression, then: Expression) -> Expression:
+    """An expression where a condition is true, and NULL elsewhere."""
+    return Call("CASE", (condition, then, Literal(None, SqlType("NULL"))), then.type.with_null())

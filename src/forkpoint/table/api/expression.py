@@ -401,6 +401,6 @@ class Expression:
         return self._by_path("JSON_QUERY", path, *clauses)
 
     def _by_path(self, function: str, path: str, *clauses: str | Node) -> Expression:
-        return Expression(Sql((*called(function, self._node, Value(path)).parts[:-1], *clauses, ")")))
+        return Expression(called(function, self._node, Value(path), clauses=clauses))
 
     json_quote, json_unquote = map(_method, ("JSON_QUOTE", "JSON_UNQUOTE"))

@@ -124,23 +124,27 @@ def json_object(on_null: JsonOnNull, *args: Any) -> Expression:
     """A JSON object of keys, which are texts, and values in turn. ``on_null``: whether NULL is a value."""
     nodes = list(map(node_of, args))
     members = [Sql(("KEY ", key, " VALUE ", value)) for key, value in zip(nodes[::2], nodes[1::2], strict=True)]
-    return Expression(Sql((*called("JSON_OBJECT", *members).parts[:-1], f" {on_null.name} ON NULL)" if args else ")")))
+    return Expression(called("JSON_OBJECT", *members, clauses=_on_null(on_null) if args else ()))
 
 
 def json_array(on_null: JsonOnNull, *args: Any) -> Expression:
     """A JSON array. ``on_null``: whether NULL is a value."""
-    return Expression(Sql((*called("JSON_ARRAY", *map(node_of, args)).parts[:-1], f" {on_null.name} ON NULL)" if args else ")")))
+    return Expression(called("JSON_ARRAY", *map(node_of, args), clauses=_on_null(on_null) if args else ()))
 
 
 def json_object_agg(on_null: JsonOnNull, key_expr: Any, value_expr: Any) -> Expression:
     """A JSON object of the keys and values of a group."""
-    parts = ("JSON_OBJECTAGG(KEY ", node_of(key_expr), " VALUE ", node_of(value_expr), f" {on_null.name} ON NULL)")
-    return Expression(Sql(parts))
+    member = Sql(("KEY ", node_of(key_expr), " VALUE ", node_of(value_expr)))
+    return Expression(called("JSON_OBJECTAGG", member, clauses=_on_null(on_null)))
 
 
 def json_array_agg(on_null: JsonOnNull, item_expr: Any) -> Expression:
     """A JSON array of the values of a group."""
-    return Expression(Sql(("JSON_ARRAYAGG(", node_of(item_expr), f" {on_null.name} ON NULL)")))
+    return Expression(called("JSON_ARRAYAGG", node_of(item_expr), clauses=_on_null(on_null)))
+
+
+def _on_null(on_null: JsonOnNull) -> tuple[str, ...]:
+    return (f" {on_null.name} ON NULL",)
 
 
 def negative(v: Any) -> Expression:

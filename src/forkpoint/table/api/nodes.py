@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -152,11 +152,11 @@ Node = (
 ALL = Name("*")
 
 
-def called(function: str, *arguments: Node) -> Sql:
-    """A call of a function."""
+def called(function: str, *arguments: Node, clauses: Iterable[str | Node] = ()) -> Sql:
+    """A call of a function. ``clauses``: what is between its last argument and the parenthesis."""
     separators = ["", *(", " for _ in arguments[1:])]
     inner = [part for pair in zip(separators, arguments, strict=False) for part in pair]
-    return Sql((f"{function}(", *inner, ")"))
+    return Sql((f"{function}(", *inner, *clauses, ")"))
 
 
 def infix(one: Node, operator: str, other: Node) -> Sql:

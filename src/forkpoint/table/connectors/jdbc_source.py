@@ -24,8 +24,7 @@ from forkpoint.relational.types import INTEGERS
 from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, UNNEEDED, jdbc_url
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
-from forkpoint.types.kinds.containers import OptionalType
-from forkpoint.types.kinds.records import RecordType
+from forkpoint.types.kinds.containers import present
 
 _FETCHED = 10_000
 
@@ -57,12 +56,6 @@ def _whole(options: TableOptions, name: str) -> int:
         return int(options.get(name) or "")
     except ValueError:
         raise options.error(name, f"option {name!r} is no whole number") from None
-
-
-def _fields(type: TypeInformation[Any]) -> Iterator[tuple[str, TypeInformation[Any]]]:
-    assert isinstance(type, RecordType)
-    for field_ in type.members:
-        yield field_.name, field_.type.of if isinstance(field_.type, OptionalType) else field_.type
 
 
 def _truth(value: Any) -> Any:
@@ -144,7 +137,8 @@ class _Reader(SourceReader[Any]):
     def __init__(self, source: JdbcSource) -> None:
         self._source = source
         self._converter = RecordConverter(source.type)
-        self._read = {name: _READ[of.kind] for name, of in _fields(source.type) if of.kind in _READ}
+        kinds = {each.name: present(each.type).kind for each in source.type.fields or ()}
+        self._read = {name: _READ[kind] for name, kind in kinds.items() if kind in _READ}
 
     def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
         source, where = self._source, f"connector 'jdbc' reads {self._source.table} of {shown(self._source.url)}"

@@ -64,7 +64,7 @@ class KeyTexts:
 
 
 @dataclass(frozen=True)
-class KeyedRows:
+class KeyedDocuments:
     """What is written into a table: the text of each row's key (None in a table without a primary key), and the row in JSON, or
     None if it is removed."""
 
@@ -73,9 +73,9 @@ class KeyedRows:
     format: JsonRowSerializationSchema[Any]
 
     @staticmethod
-    def of(options: TableOptions, keys: KeyTexts) -> KeyedRows:
+    def of(options: TableOptions, keys: KeyTexts) -> KeyedDocuments:
         row = row_type(options.table.schema)
-        return KeyedRows(row, keys, JsonRowSerializationSchema(row, timestamp_format(options)))
+        return KeyedDocuments(row, keys, JsonRowSerializationSchema(row, timestamp_format(options)))
 
     def __call__(self, batch: SinkBatch[Any]) -> Iterator[tuple[str | None, bytes | None]]:
         table, weights = columns_of(batch, batch.type), None
