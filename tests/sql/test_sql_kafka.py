@@ -14,6 +14,8 @@ import pytest
 from sql_job import SqlJob, folded
 
 import forkpoint as fp
+from forkpoint import ProtobufMessage
+from formats.protos import SHOP
 from servers.kafka import Kafka, Message
 
 DDL = """
@@ -192,6 +194,45 @@ def test_columns_about_messages(kafka: Kafka) -> None:
     assert described["place"] == "METADATA FROM 'topic' VIRTUAL"
     with pytest.raises(fp.SqlError, match="metadata column 'at' cannot be written; declare it VIRTUAL"):
         t_env.execute_sql("INSERT INTO t SELECT v, k FROM t")
+
+
+def test_messages_in_protobuf_of_a_job_that_goes_on(kafka: Kafka, tmp_path: Path) -> None:
+    """Rows of a catalogue's tables are counted before and after a savepoint."""
+    orders, totals = kafka.create_topic(), kafka.create_topic()
+    order, line = (ProtobufMessage(SHOP, f"shop.{name}").message_class for name in ("Order", "Line"))
+    (tmp_path / "shop_pb2.py").write_text(
+        "from forkpoint import ProtobufMessage\n"
+        f"Order, Line = (ProtobufMessage({SHOP!r}, name).message_class for name in ('shop.Order', 'shop.Line'))\n"
+    )
+    shared = f"'properties.bootstrap.servers' = '{kafka.bootstrap_servers}'"
+    created = f"""CREATE CATALOG prod WITH ('type' = 'state-root');
+        CREATE TABLE prod.`default`.orders (id BIGINT, item STRING) WITH ('connector' = 'kafka', 'topic' = '{orders}', {shared},
+            'format' = 'protobuf', 'protobuf.message-class-name' = 'shop_pb2.Order');
+        CREATE TABLE prod.`default`.totals (item STRING, `count` INT, PRIMARY KEY (item) NOT ENFORCED)
+        WITH ('connector' = 'upsert-kafka', 'topic' = '{totals}', {shared},
+            'key.format' = 'protobuf', 'key.protobuf.message-class-name' = 'shop_pb2.Line',
+            'value.format' = 'protobuf', 'value.protobuf.message-class-name' = 'shop_pb2.Line');"""
+    count = """SET 'execution.checkpointing.interval' = '50 ms'; USE CATALOG prod;
+        INSERT INTO totals SELECT item, CAST(COUNT(*) AS INT) FROM orders GROUP BY item"""
+
+    def send(items: str) -> None:
+        kafka.produce(orders, [Message(order(item=item.strip()).SerializeToString()) for item in items])
+
+    def found() -> dict[str, int]:
+        rows = [(line.FromString(each.key), line.FromString(each.value)) for each in kafka.read(totals)]
+        assert all(key.item == row.item for key, row in rows)
+        return {row.item: row.count for _, row in rows}
+
+    with SqlJob(tmp_path) as job:
+        job.write_file(created + count)
+        send("aab ")  # a message of defaults only has no bytes, as an order and as a key
+        job.start()
+        job.wait_until(found, {"a": 2, "b": 1, "": 1})
+        job.stop()
+        job.write_file(count)
+        send("ab ")
+        job.start()
+        job.wait_until(found, {"a": 3, "b": 2, "": 2})
 
 
 def test_versions_of_rows_in_a_topic_of_upserts(kafka: Kafka) -> None:

@@ -19,9 +19,10 @@ from forkpoint.relational.types import Schema
 from forkpoint.table.connectors import changelogs
 from forkpoint.table.connectors.avro import avro_schema
 from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.protobuf import protobuf_deserialization, protobuf_serialization
 from forkpoint.table.connectors.raw import raw_format
 
-FORMATS = ("json", "csv", "raw", "avro", "avro-confluent")
+FORMATS = ("json", "csv", "raw", "avro", "avro-confluent", "protobuf")
 _AVRO = ("avro", "avro-confluent")
 
 
@@ -32,6 +33,8 @@ def deserialization(options: TableOptions, schema: Schema, option: str = "format
         return changelogs.changelog_deserialization(name, options, schema)
     if name == "raw":
         return raw_format(options, schema)
+    if name == "protobuf":
+        return protobuf_deserialization(options, schema, option)
     if name == "csv":
         return CsvRowDeserializationSchema.Builder(type).build()
     if name in _AVRO:
@@ -53,6 +56,8 @@ def serialization(options: TableOptions, schema: Schema, option: str = "format")
         return changelogs.ChangelogSerializationSchema(name, type, timestamps)
     if name == "raw":
         return raw_format(options, schema)
+    if name == "protobuf":
+        return protobuf_serialization(options, schema, option)
     if name in _AVRO:
         registry = name == "avro-confluent"
         avro = AvroRowSerializationSchema(avro_schema_string=avro_schema(options, name, schema, described=registry))

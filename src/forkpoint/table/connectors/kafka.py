@@ -81,6 +81,7 @@ def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
     schema, key = options.table.schema, _key_fields(options)
     if options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL" or not key:
         options.ignore("key.format")
+        options.prefixed("key.protobuf.")
         return KafkaRecordDeserializationSchema.value_only(deserialization(options, schema))
     values = deserialization(options, tuple(field for field in schema if field not in key))
     return KeyedRows(deserialization(options, key, "key.format"), values, row_type(schema))
