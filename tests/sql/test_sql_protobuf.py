@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.text_format import Parse
+from google.protobuf.timestamp_pb2 import Timestamp
 from test_sql_formats import options, written
 
 import forkpoint as fp
@@ -48,6 +49,7 @@ FULL = fp.Row(
 )
 EMPTY = fp.Row(*[None] * 16)
 DEFAULTS = "'protobuf.read-default-values' = 'true'"
+CLASS, FILE, NAME = (f"'protobuf.{name}' = " for name in ("message-class-name", "descriptor-file", "message-name"))
 ORDER, LINE = (ProtobufMessage(SHOP, name).message_class for name in ("shop.Order", "shop.Line"))
 
 
@@ -157,9 +159,12 @@ def test_bad_messages_and_rows(orders: str) -> None:
 @pytest.mark.usefixtures("files")
 def test_messages_are_named_by_a_class() -> None:
     """Of records' keys by options of their own."""
-    columns, message = "item STRING, `count` INT", LINE(item="a", count=1).SerializeToString()
-    for given in ("'protobuf.message-class-name' = 'shop_pb2.Line'", "'value.protobuf.message-class-name' = 'shop_pb2$Line'"):
-        assert read(table(columns, given), message)[0] == [fp.Row("a", 1)]
+    for columns, given, message, row in (
+        ("item STRING, `count` INT", CLASS + "'shop_pb2.Line'", LINE(item="a", count=1), fp.Row("a", 1)),
+        ("x INT", "'value.protobuf.message-class-name' = 'shop_pb2.Order$Inner'", ORDER.Inner(x=1), fp.Row(1)),
+        ("nanos INT", CLASS + "'google.protobuf.timestamp_pb2.Timestamp'", Timestamp(nanos=5), fp.Row(5)),
+    ):
+        assert read(table(columns, given), message.SerializeToString())[0] == [row]
     keyed = (
         "'properties.bootstrap.servers' = 'x', 'protobuf.message-class-name' = 'shop_pb2.Order', 'key.fields' = 'item', "
         "'key.format' = 'protobuf', 'key.protobuf.message-class-name' = 'shop_pb2.Line'"
@@ -184,7 +189,6 @@ COLUMNS = [
     ("note INT", "is google.protobuf.StringValue; declare it STRING"),
     ("extra ROW<`fields` INT>", "declare it MAP<STRING, ROW<null_value STRING, number_value DOUBLE, string_value STRING, "),
 ]
-CLASS, FILE, NAME = (f"'protobuf.{name}' = " for name in ("message-class-name", "descriptor-file", "message-name"))
 MESSAGES = [
     (CLASS + "'com.shop.Order'", "there is no such class of messages (No module named 'com'); write module.Class, of a module"),
     (CLASS + "'shop_pb2.Lines'", "has no attribute 'Lines'); write module.Class, of a module that protoc --python_out has made"),
