@@ -27,7 +27,6 @@ from forkpoint.relational.operators.window_aggregate import (
     results_of_windows,
     state_keys,
     timers_of,
-    timers_until,
 )
 from forkpoint.relational.operators.windows import TIME, moments
 from forkpoint.relational.sessions import Spans, sessions
@@ -35,7 +34,7 @@ from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, decode_keys, re
 from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.columnar.msgpack import encode_array
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.event_time.timers import PROCESSING_TIMERS, TimerQueue
+from forkpoint.runtime.event_time.timers import PROCESSING_TIMERS, TimerQueue, timers_until
 from forkpoint.runtime.event_time.watermarks import MIN_MS
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms, spread, stable_order
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo

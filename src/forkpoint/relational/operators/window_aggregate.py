@@ -22,14 +22,13 @@ from forkpoint.relational.operators.windows import LAST
 from forkpoint.relational.plan import window_columns
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys, read_timers
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, to_flink_ms
+from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, timers_until
 from forkpoint.runtime.event_time.watermarks import MAX_MS, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, Longs, column_ms, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import in_groups, timer_range
 from forkpoint.types import TypeInformation
 
 
@@ -147,15 +146,6 @@ def due_timers(backend: KeyedBackend, epoch: Epoch) -> list[bytes]:
     """The store keys of the timers of windows that end in this epoch."""
     window = epoch.window
     return timers_until(backend, backend.sid(EVENT_TIMERS), window.end) if window.end > window.before else []
-
-
-def timers_until(backend: KeyedBackend, sid: int, until_ms: int) -> list[bytes]:
-    """The store keys of the timers up to and including a time."""
-    found: list[bytes] = []
-    until = timer_range(0, sid, to_flink_ms(until_ms))
-    for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
-        found += [name for name, _ in backend.store.scan(start, stop)]
-    return found
 
 
 def timers_at(keys: KeySet, sid: int, owners: Longs, times_ms: Longs) -> list[bytes]:

@@ -148,6 +148,15 @@ class TimerQueue:
         return self._backend.store.occupied(in_groups(range(*self._backend.groups), timer_range(0, self.sid, until_ms)))
 
 
+def timers_until(backend: KeyedBackend, sid: int, until_ms: int) -> list[bytes]:
+    """The store keys of the timers up to and including a time."""
+    found: list[bytes] = []
+    until = timer_range(0, sid, to_flink_ms(until_ms))
+    for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
+        found += [name for name, _ in backend.store.scan(start, stop)]
+    return found
+
+
 class Timers(TimerService):
     """The timer service of an operator's function, with both time domains."""
 

@@ -66,6 +66,9 @@ class EventTimeSortSpec(KeyedSpec):
 class EventTimeSort(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: EventTimeSortSpec) -> None:
         super().__init__(info, backend)
+        self._type = info.operator.inputs[0].type
+        self.due_keys: list[bytes] = []
+        """The keys whose timers the watermark has passed in this epoch."""
         self._key_type = backend.key_type
         self._late_tag: OutputTag | None = spec.late_tag
         self._rank = firing_rank(info.operator.stage, event=True)
@@ -94,7 +97,7 @@ class EventTimeSort(KeyedOperator):
         stamps = batch.timestamps
         if batch.size and (stamps is None or bool((stamps == NO_TIMESTAMP_MS).any())):
             raise GraphError(
-                f"operator {self._uid!r}: sort_by_event_time() got elements without timestamps; give the stream a "
+                f"operator {self._uid!r}: it got elements without timestamps; give the stream a "
                 "WatermarkStrategy with a timestamp assigner ahead of it"
             )
         return np.empty(0, np.int64) if stamps is None else stamps
@@ -109,6 +112,7 @@ class EventTimeSort(KeyedOperator):
             for start, stop in store.occupied(in_groups(range(*self._backend.groups), due)):
                 timers += [name for name, _ in store.scan(start, stop)]
         found = list(map(decode_timer_key, timers))
+        self.due_keys = [timer.key for timer in found]
         names = [state_key(t.kg, self._sid, t.key, self._times.encode(t.ts_ms)) for t in found]
         guard, stored = self._guard, self._backend.store.get_many(names)
         lists = [guard.give_all(guard.decoded_all(raw)) if raw is not None else [] for raw in stored]

@@ -1,0 +1,146 @@
+"""What surrounds the automaton of one key: its events by number, what conditions and functions ask, and what functions emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from forkpoint.patterns.conditions import Atom, IterativeCondition
+from forkpoint.patterns.functions import Matched, PatternProcessFunction
+from forkpoint.patterns.matching import Match, Run, Step
+from forkpoint.runtime.event_time.watermarks import timer_position, timer_positions
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
+from forkpoint.runtime.operators.emission import Collector
+from forkpoint.runtime.operators.keyed_process import order_of
+from forkpoint.runtime.state.guard import Guard
+from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.types import TypeInformation, Types
+
+_NUMBER = Types.LONG()
+
+
+class KeyEvents:
+    """The events of the current key by number: those of this epoch, and those in state that partial matches point at."""
+
+    def __init__(self, backend: KeyedBackend, name: str, of: TypeInformation) -> None:
+        backend.record("map", name, of, _NUMBER)
+        self._backend, self._sid = backend, backend.sid(name)
+        self._guard: Guard = backend.guard(name, of)
+        self._prefixes: Sequence[bytes] = ()
+        self._prefix = b""
+        self._kept: dict[int, Any] = {}
+        self._new: set[int] = set()
+
+    def begin(self) -> None:
+        self._prefixes = self._backend.prefixes(self._sid)
+
+    def enter(self, key: int) -> None:
+        self._prefix, self._kept, self._new = self._prefixes[key], {}, set()
+
+    def add(self, number: int, element: Any) -> None:
+        self._kept[number] = self._guard.keep(element)
+        self._new.add(number)
+
+    def elements(self, numbers: Sequence[int]) -> list[Any]:
+        """The elements, as copies if a function could change them."""
+        missing = [number for number in numbers if number not in self._kept]
+        raw = self._backend.store.get_many([self._name(number) for number in missing]) if missing else ()
+        for number, data in zip(missing, raw, strict=True):
+            assert data is not None, f"event {number} of key {self._backend.current_key!r} is not in state"
+            self._kept[number] = self._guard.decoded(data)
+        return [self._guard.give(self._kept[number]) for number in numbers]
+
+    def store(self, held: set[int], needed: set[int], log: ChangeLog) -> None:
+        """Keep the events that are ``needed``, of those in state (``held``) and of this epoch."""
+        for number in sorted(needed - held):
+            log.keys.append(self._name(number))
+            log.values.append(self._guard.encoded(self._kept[number]))
+        log.delete([self._name(number) for number in sorted(held - needed)])
+
+    def _name(self, number: int) -> bytes:
+        return self._prefix + _NUMBER.encode(number)
+
+
+class Asked(IterativeCondition.Context):
+    """Answers which conditions hold for the current event; each that depends on the event alone is asked once."""
+
+    def __init__(self, events: KeyEvents) -> None:
+        self._events = events
+        self._answers: dict[Atom, bool] = {}
+        self._element: Any = None
+        self._time_ms = 0
+        self._run: Run | None = None
+        self.processing_time_ms = 0
+
+    def about(self, element: Any, time_ms: int) -> None:
+        self._element, self._time_ms, self._answers = element, time_ms, {}
+
+    def __call__(self, atom: Atom, run: Run | None) -> bool:
+        if atom.iterative:
+            self._run = run
+            return bool(atom.accepts(self._element, self))
+        answer = self._answers.get(atom)
+        if answer is None:
+            answer = self._answers[atom] = bool(atom.accepts(self._element))
+        return answer
+
+    def get_events_for_pattern(self, name: str) -> list[Any]:
+        numbers: list[int] = []
+        step: Step | None = None if self._run is None else self._run.step
+        while step is not None:
+            if step.stage == name:
+                numbers.append(step.event)
+            step = step.before
+        return self._events.elements(numbers[::-1])
+
+    def timestamp(self) -> int:
+        return self._time_ms
+
+    def current_processing_time(self) -> int:
+        return self.processing_time_ms
+
+
+class Emission(PatternProcessFunction.Context):
+    """What the function emits in an epoch, with its times and keys; also the function's context."""
+
+    def __init__(self, collector: Collector, events: KeyEvents, processing_time_ms: int) -> None:
+        self.values: list[Any] = []
+        self._extend = collector.into(self.values)
+        self._events = events
+        self._times: list[int] = []
+        self._keys: list[int] = []
+        self._time_ms = 0
+        self._processing_time_ms = processing_time_ms
+
+    def matched(self, match: Match, time_ms: int) -> Matched:
+        """The elements of a match, which the function is called with at this time."""
+        self._time_ms = time_ms
+        return {stage: self._events.elements(numbers) for stage, numbers in match.items()}
+
+    def add(self, results: Iterable[Any] | None, key: int) -> None:
+        if results is None:
+            return
+        self._extend(results)
+        more = len(self.values) - len(self._times)
+        self._times += [self._time_ms] * more
+        self._keys += [key] * more
+
+    def batch(self, backend: KeyedBackend, rank: int, type: TypeInformation | None, before_ms: int | None) -> Batch:
+        """All outputs. ``before_ms``: the watermark ahead of all of them; None in event time, where each has its own place."""
+        ties = np.fromiter(map(order_of, backend.key_bytes), np.int64, len(backend.key_bytes))[np.array(self._keys, np.int64)]
+        times = np.array(self._times, np.int64)
+
+        def coordinates() -> Coordinates:
+            if before_ms is not None:
+                return timer_position(before_ms) + 1, rank, ties, None
+            return timer_positions(times), rank, ties, times
+
+        return DerivedBatch(len(self.values), coordinates, values=self.values, type=type)
+
+    def timestamp(self) -> int:
+        return self._time_ms
+
+    def current_processing_time(self) -> int:
+        return self._processing_time_ms
