@@ -3,6 +3,7 @@
 from forkpoint.api.accepted import MemorySize, SlotSharingGroup
 from forkpoint.api.configuration import Configuration
 from forkpoint.api.environment import StreamExecutionEnvironment
+from forkpoint.api.patterns import CEP, PatternStream
 from forkpoint.api.results import CheckResult, CloseableIterator, JobClient, JobExecutionResult, JobStatus
 from forkpoint.api.settings import CheckpointConfig, ExecutionConfig
 from forkpoint.api.streams.async_io import AsyncDataStream
@@ -231,6 +232,10 @@ from forkpoint.graph.options import (
     RestoreOptions,
     RuntimeExecutionMode,
 )
+from forkpoint.patterns.conditions import IterativeCondition, SimpleCondition
+from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
+from forkpoint.patterns.pattern import Pattern, WithinType
+from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 from forkpoint.sql.errors import SqlError
 from forkpoint.table.api.environment import StreamTableEnvironment, TableEnvironment
 from forkpoint.table.api.expression import Expression
@@ -249,8 +254,10 @@ from forkpoint.table.schema import Schema
 from forkpoint.types import Instant, RenamedFrom, Row, RowKind, TypeInformation, Types
 
 __all__ = [
+    "CEP",
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "AfterMatchSkipStrategy",
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
@@ -365,6 +372,7 @@ __all__ = [
     "HttpLookup",
     "InputLost",
     "Instant",
+    "IterativeCondition",
     "IterativeStream",
     "JobClient",
     "JobExecutionResult",
@@ -421,6 +429,9 @@ __all__ = [
     "OutputTag",
     "Over",
     "Partitioner",
+    "Pattern",
+    "PatternProcessFunction",
+    "PatternStream",
     "PrintSink",
     "ProcessAllWindowFunction",
     "ProcessFunction",
@@ -462,6 +473,7 @@ __all__ = [
     "Session",
     "SessionWindowTimeGapExtractor",
     "SideElements",
+    "SimpleCondition",
     "SimpleStringSchema",
     "Sink",
     "SinkBatch",
@@ -509,6 +521,7 @@ __all__ = [
     "TimeEvictor",
     "TimeWindow",
     "TimeWindowSerializer",
+    "TimedOutPartialMatchHandler",
     "TimerService",
     "TimestampAssigner",
     "TimestampedValue",
@@ -537,6 +550,7 @@ __all__ = [
     "WindowSerializer",
     "WindowStart",
     "WindowedStream",
+    "WithinType",
     "WrongType",
     "call",
     "col",

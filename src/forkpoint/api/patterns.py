@@ -36,8 +36,9 @@ class CEP:
         check_type(pattern, Pattern, "CEP.pattern")
         if comparator is not None and not callable(comparator):
             raise GraphError(f"CEP.pattern() takes a comparator(a, b) that returns a number, not {comparator!r}")
-        automaton_of(pattern)
-        return PatternStream(stream, pattern, comparator)
+        bound = pattern.bound_to(stream.get_type())
+        automaton_of(bound)
+        return PatternStream(stream, bound, comparator)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,19 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import Function
 from forkpoint.functions.base import no_class
 from forkpoint.types.variables import IN
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from forkpoint.types import TypeInformation
 
 
 class IterativeCondition(Function, Generic[IN]):
@@ -45,12 +52,28 @@ class SimpleCondition(Function, Generic[IN]):
         """Return True to accept the element."""
 
 
+class ColumnCondition(Protocol):
+    """A condition over columns."""
+
+    def holds(self, elements: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """For which of the elements it is true; shape (elements,)."""
+
+
+class ColumnExpression(Protocol):
+    """An expression that becomes a condition once the type of the elements is known: ``col("price") > 10``."""
+
+    def _bound_to(self, of: TypeInformation | None) -> ColumnCondition:
+        """The condition for elements of this type. Raises ConfigError if it has no such columns."""
+
+
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """A function of a program, of an element, or of an element and what matched before (``iterative``)."""
+    """A condition that a program gives: a function of an element, or of an element and what matched before (``iterative``), or an
+    expression over ``columns``."""
 
     accepts: Callable[..., Any]
     iterative: bool = False
+    columns: ColumnExpression | ColumnCondition | None = None
 
     @property
     def function(self) -> Function | None:
@@ -94,6 +117,8 @@ def condition_of(given: Any, method: str) -> Atom:
         return Atom(given.filter)
     if isinstance(given, IterativeCondition):
         return Atom(given.filter, iterative=True)
+    if hasattr(given, "_bound_to"):
+        return Atom(_never_called, columns=given)
     if not callable(given):
         raise GraphError(f"{method}() takes a function of an element that returns True or False, not {given!r}")
     return Atom(given, iterative=_parameters(given) > 1)
@@ -130,6 +155,25 @@ def atoms_of(condition: Condition) -> Iterator[Atom]:
         case All(left, right) | Either(left, right):
             yield from atoms_of(left)
             yield from atoms_of(right)
+
+
+def mapped(condition: Condition, of: Callable[[Atom], Atom]) -> Condition:
+    """The condition with other atoms."""
+    match condition:
+        case Atom():
+            return of(condition)
+        case Not(inner):
+            return Not(mapped(inner, of))
+        case All(left, right):
+            return All(mapped(left, of), mapped(right, of))
+        case Either(left, right):
+            return Either(mapped(left, of), mapped(right, of))
+        case _:
+            return condition
+
+
+def _never_called(_: Any) -> bool:
+    raise AssertionError("a condition over columns is asked of all elements at once")
 
 
 def _parameters(given: Callable[..., Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,15 +72,24 @@ class Asked(IterativeCondition.Context):
         self._element: Any = None
         self._time_ms = 0
         self._run: Run | None = None
+        self._columns: Mapping[Atom, list[bool]] = {}
+        self._row = 0
         self.processing_time_ms = 0
 
-    def about(self, element: Any, time_ms: int) -> None:
-        self._element, self._time_ms, self._answers = element, time_ms, {}
+    def begin(self, columns: Mapping[Atom, list[bool]]) -> None:
+        """Start with elements for which conditions over columns have these answers."""
+        self._columns = columns
+
+    def about(self, element: Any, time_ms: int, row: int) -> None:
+        """Start with the next element. ``row``: its place in the answers of conditions over columns."""
+        self._element, self._time_ms, self._row, self._answers = element, time_ms, row, {}
 
     def __call__(self, atom: Atom, run: Run | None) -> bool:
         if atom.iterative:
             self._run = run
             return bool(atom.accepts(self._element, self))
+        if atom.columns is not None:
+            return self._columns[atom][self._row]
         answer = self._answers.get(atom)
         if answer is None:
             answer = self._answers[atom] = bool(atom.accepts(self._element))

@@ -16,11 +16,14 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.patterns.compiling import automaton_of
+from forkpoint.patterns.conditions import Atom
 from forkpoint.patterns.events import Asked, Emission, KeyEvents
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
 from forkpoint.patterns.matching import Matcher, Run, Runs
@@ -28,20 +31,21 @@ from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import EVENTS, PARTIAL_MATCHES, RUNS, RunsCodec, events_descriptor, events_in, runs_descriptor
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, timers_until, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS
-from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.event_time_sort import EventTimeSort, EventTimeSortSpec
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.operators.keyed_process import firing_rank, key_blocks
+from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.state import decode_timer_key, state_key, timer_key
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
-Events = list[tuple[int, Any]]
-"""Elements with their times in ms."""
+Events = list[tuple[int, Any, int]]
+"""Elements with their times in ms, and their places among the elements that are asked at once."""
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -136,31 +140,44 @@ class PatternMatching(KeyedOperator):
     def _to_match(self, batch: Batch, groups: Groups, epoch: Epoch) -> Iterator[tuple[int, bytes | None, Events]]:
         """Keys with partial matches, or with an event that begins one: index, stored partial matches, and events in order."""
         stored = self._backend.store.get_many(self._backend.prefixes(self._sid))
-        stamps = batch.stamps[groups.order] if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
-        for first, last, elements, starts in key_blocks(batch, groups):
-            base = starts[first]
-            times = stamps[base : base + len(elements)].tolist()
-            begins = self._begins(elements, times)
-            for key in range(first, last):
-                rows = slice(starts[key] - base, starts[key + 1] - base)
-                if stored[key] is not None or any(begins[rows]):
-                    events = list(zip(times[rows], elements[rows], strict=True))
-                    yield key, stored[key], events if self._compare is None else self._ties_sorted(events)
-        for key in range(len(groups.keys), len(stored)):
-            if stored[key] is not None:
-                yield key, stored[key], []
+        waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
+        stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
+        wanted = waits.copy()
+        others = np.flatnonzero(~waits[: len(groups.keys)])
+        for keys, rows in _blocks(groups, others):
+            begin = self._begin_matches(batch, rows, stamps[rows])
+            wanted[keys] = np.logical_or.reduceat(begin, _starts(groups, keys))
+        for keys, rows in _blocks(groups, np.flatnonzero(wanted[: len(groups.keys)])):
+            elements, times = batch.objects(rows), stamps[rows].tolist()
+            self._asked.begin(self._over_columns(batch, rows))
+            starts = [*_starts(groups, keys).tolist(), len(rows)]
+            for key, start, stop in zip(keys.tolist(), starts, starts[1:], strict=False):
+                events = list(zip(times[start:stop], elements[start:stop], range(start, stop), strict=True))
+                yield key, stored[key], events if self._compare is None else self._ties_sorted(events)
+        for key in np.flatnonzero(wanted[len(groups.keys) :]).tolist():
+            yield len(groups.keys) + key, stored[len(groups.keys) + key], []
 
-    def _begins(self, elements: list[Any], times: list[int]) -> list[bool]:
-        """Which events begin a match."""
+    def _begin_matches(self, batch: Batch, rows: Longs, times: Longs) -> Bools:
+        """Which of these elements begin a match."""
         atom, found = self._matcher.first_condition, list[bool]()
+        if atom is not None and atom.columns is not None:
+            return _holds(atom, _table(batch, rows))
+        elements = batch.objects(rows)
         with self._user_code(lambda: elements[len(found)]):
             if atom is not None:
-                found.extend(map(atom.accepts, elements))
+                found.extend(map(bool, map(atom.accepts, elements)))
             else:
-                for time_ms, element in zip(times, elements, strict=True):
-                    self._asked.about(element, time_ms)
+                self._asked.begin(self._over_columns(batch, rows))
+                for row, (time_ms, element) in enumerate(zip(times.tolist(), elements, strict=True)):
+                    self._asked.about(element, time_ms, row)
                     found.append(self._matcher.begins(self._asked))
-        return found
+        return np.array(found, bool)
+
+    def _over_columns(self, batch: Batch, rows: Longs) -> dict[Atom, list[bool]]:
+        """The answers of conditions over columns."""
+        atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
+        table = _table(batch, rows) if atoms else None
+        return {atom: _holds(atom, table).tolist() for atom in atoms}
 
     def _ties_sorted(self, events: Events) -> Events:
         compare = self._compare
@@ -179,9 +196,9 @@ class PatternMatching(KeyedOperator):
         before, timeout = list(runs.all), matcher.next_timeout(runs)
         element: Any = None
         with self._user_code(lambda: element):
-            for time_ms, element in events:
+            for time_ms, element, row in events:
                 self._end(runs, key, time_ms, emission)
-                asked.about(element, time_ms)
+                asked.about(element, time_ms, row)
                 self._events.add(runs.next_event, element)
                 for match in matcher.accept(runs, time_ms, asked):
                     emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
@@ -239,3 +256,30 @@ class PatternMatching(KeyedOperator):
     def close(self) -> None:
         for fn in self._functions:
             fn.close()
+
+
+def _blocks(groups: Groups, keys: Longs) -> Iterator[tuple[Longs, Longs]]:
+    """These keys in blocks of few elements, and the rows of their elements."""
+    counts = groups.starts[keys + 1] - groups.starts[keys]
+    block = np.cumsum(counts) // OBJECT_ROWS
+    for of_block in np.split(keys, np.flatnonzero(np.diff(block)) + 1) if len(keys) else ():
+        rows = [np.arange(groups.starts[key], groups.starts[key + 1]) for key in of_block.tolist()]
+        yield of_block, groups.order[np.concatenate(rows)]
+
+
+def _starts(groups: Groups, keys: Longs) -> Longs:
+    """Where the elements of each key begin among those of all of them."""
+    counts = groups.starts[keys + 1] - groups.starts[keys]
+    return np.asarray(np.cumsum(counts) - counts)
+
+
+def _table(batch: Batch, rows: Longs) -> pa.RecordBatch:
+    if batch.table is not None:
+        return batch.table.take(pa.array(rows))
+    assert batch.type is not None
+    return pa.RecordBatch.from_arrays(batch.type.to_columns(batch.objects(rows)), schema=batch.type.arrow_schema)
+
+
+def _holds(atom: Atom, table: pa.RecordBatch) -> Bools:
+    assert atom.columns is not None
+    return atom.columns.holds(table)  # type: ignore[union-attr]

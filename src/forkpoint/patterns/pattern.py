@@ -5,16 +5,19 @@ A Pattern is immutable: each method returns a new one, so that a common beginnin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import GraphError
 from forkpoint.functions import to_ms
-from forkpoint.patterns.conditions import ALWAYS, All, Atom, Condition, Either, condition_of
+from forkpoint.patterns.conditions import ALWAYS, All, Atom, Condition, Either, condition_of, mapped
 from forkpoint.patterns.skipping import NO_SKIP, AfterMatchSkipStrategy
+
+if TYPE_CHECKING:
+    from forkpoint.types import TypeInformation
 
 
 class WithinType(Enum):
@@ -138,7 +141,8 @@ class Pattern:
         """Accept only events for which this holds, and all earlier conditions of the stage.
 
         ``condition``: a function of an element; or of an element and a context, from which it gets the elements that the match
-        has accepted before; or a SimpleCondition or IterativeCondition.
+        has accepted before; or a SimpleCondition or IterativeCondition; or an expression, such as ``col("price") > 10``, which is
+        computed over columns.
         """
         given = self._condition(condition, "where")
         before = self._last.condition
@@ -276,6 +280,31 @@ class Pattern:
             if stage.group is not None:
                 yield from stage.group.all_stages()
 
+    def bound_to(self, of: TypeInformation | None) -> Pattern:
+        """The pattern with conditions over columns of elements of this type. Raises ConfigError."""
+        known: dict[int, Atom] = {}
+
+        def bound(atom: Atom) -> Atom:
+            if atom.columns is None or not hasattr(atom.columns, "_bound_to"):
+                return atom
+            if id(atom) not in known:
+                known[id(atom)] = replace(atom, columns=atom.columns._bound_to(of))
+            return known[id(atom)]
+
+        return self._with_conditions(lambda condition: mapped(condition, bound))
+
+    def _with_conditions(self, of: Callable[[Condition], Condition]) -> Pattern:
+        stages = (
+            replace(
+                stage,
+                group=None if stage.group is None else stage.group._with_conditions(of),
+                condition=of(stage.condition),
+                until=None if stage.until is None else of(stage.until),
+            )
+            for stage in self.stages
+        )
+        return replace(self, stages=tuple(stages))
+
     @property
     def outline(self) -> str:
         """The stages' names, in words."""
@@ -294,13 +323,9 @@ def check(pattern: Pattern) -> None:
         raise GraphError(f"the pattern has two stages named {repeated!r}; matches list events by name, so rename one")
     if pattern.skip.stage and pattern.skip.stage not in names:
         raise GraphError(f"{pattern.skip.kind}({pattern.skip.stage!r}): the pattern has no such stage; it has {', '.join(names)}")
-    limited = next(
-        (group for group in pattern.all_stages() if group.group is not None and group.group.total_ms is not None), None
-    )
-    if limited is not None:
-        raise GraphError(
-            f"within() applies to the whole match; call it for the pattern that has {limited.text}, not in the group"
-        )
+    for stage in pattern.all_stages():
+        if stage.group is not None and stage.group.total_ms is not None:
+            raise GraphError(f"within() limits the whole match: call it for the pattern that has {stage.text}, not inside")
     last, total_ms = pattern.stages[-1], pattern.total_ms
     if last.contiguity is Contiguity.NOT_FOLLOWED and total_ms is None and last.within_ms is None:
         raise GraphError(

@@ -73,6 +73,16 @@ def table_of(
 ) -> tuple[tuple[Field, ...], tuple[Edge, ...]]:
     """The columns of a stream with elements of this type, and the edges that have them. Raises ConfigError. ``updating``: they
     also have weights."""
+    items = columns_of(name, of)
+    fields = tuple(Field(item.name, item.of.type) for item in items)
+    if not any(isinstance(item.of, Call) for item in items):
+        return fields, edges
+    type = row_type(fields, updating=updating)
+    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, type)),)
+
+
+def columns_of(name: str, of: TypeInformation | None) -> list[Item]:
+    """The fields of elements of a type, as columns in SQL's types. Raises ConfigError."""
     if of is None or not of.fields:
         raise ConfigError(f"{name!r}: a stream needs a type with fields to be a table, not {of}; map() it with output_type")
     items = []
@@ -81,11 +91,7 @@ def table_of(
         if column is None:
             raise ConfigError(f"{name!r}: field {each.name!r} has type {each.type}, for which SQL has no type yet; map() it")
         items.append(Item(each.name, column))
-    fields = tuple(Field(item.name, item.of.type) for item in items)
-    if not any(isinstance(item.of, Call) for item in items):
-        return fields, edges
-    type = row_type(fields, updating=updating)
-    return fields, (Edge(Transformation(SelectSpec(None, tuple(items)), "select", edges, type)),)
+    return items
 
 
 def one_row() -> tuple[Edge, ...]:

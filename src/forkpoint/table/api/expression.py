@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.errors import ConfigError
 from forkpoint.table.api.nodes import (
@@ -26,6 +26,10 @@ from forkpoint.table.api.nodes import (
     quoted,
 )
 from forkpoint.table.data_types import DataType
+
+if TYPE_CHECKING:
+    from forkpoint.patterns.conditions import ColumnCondition
+    from forkpoint.types import TypeInformation
 
 TimeIntervalUnit = Enum(
     "TimeIntervalUnit",
@@ -123,6 +127,12 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise ConfigError(f"{self} has no value yet; combine conditions with &, | and ~ instead of and, or and not")
+
+    def _bound_to(self, of: TypeInformation | None) -> ColumnCondition:
+        """The expression as a condition of a pattern, over elements of this type. Raises ConfigError."""
+        from forkpoint.table.conditions import bound_condition
+
+        return bound_condition(str(self), of)
 
     def __getattr__(self, name: str) -> Expression:
         if name.startswith("_"):
