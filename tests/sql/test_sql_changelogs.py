@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.relational.changes import row_type
+from forkpoint.relational.changes import WEIGHT, left_by_key, row_type
 from forkpoint.relational.types import Field, SqlType
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.parser import parse
@@ -256,3 +256,22 @@ def test_streams_of_changes_are_tables() -> None:
         tables.from_changelog_stream(upserts, None, fp.ChangelogMode.upsert())
     with pytest.raises(fp.ConfigError, match="a Schema with the types of their columns"):
         tables.from_changelog_stream(upserts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ("+a1 -a2", "-a2 +a1"),
+        ("+a1 +b1 -b2 -a2", "-a2 +a1 -b2 +b1"),
+        ("+a1 -a1", ""),
+        ("+a1 -a1 +a1", "+a1"),
+        ("-a1 +a1", "-a1 +a1"),  # what is not among its columns may be new
+        ("+a1 +a1 -a2 -a1 -a2", "-a2 -a2 +a1"),
+        ("", ""),
+    ],
+)
+def test_of_each_key_removals_come_first_without_what_came_and_went(changes: str, left: str) -> None:
+    signs, keys, values = (list(same) for same in zip(*changes.split(), strict=True)) if changes else ([], [], [])
+    weights = pa.array([1 if sign == "+" else -1 for sign in signs], pa.int64())
+    table = pa.record_batch({"k": pa.array(keys, pa.string()), "v": pa.array(values, pa.string()), WEIGHT: weights})
+    assert " ".join(signs[at] + keys[at] + values[at] for at in left_by_key(table, ["k"])) == left

@@ -22,7 +22,7 @@ from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
 from forkpoint.relational.precision import as_it_runs, cut_columns
-from forkpoint.relational.translation import Translator, free_name, selected, upserts
+from forkpoint.relational.translation import Translator, free_name, ordered, selected, upserts
 from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
@@ -35,7 +35,7 @@ from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
-from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
+from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, ordering_key, sink_of, source_of, takes
 from forkpoint.table.endless_state import is_endless, warn_of_endless_state
 from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
@@ -356,6 +356,8 @@ class Session:
             end = upserts(end, as_it_runs(plan), table.primary_key)
             if connector_of(table).as_changes:
                 end = as_changes(end, table.schema)
+        elif updating and (key := ordering_key(table)):
+            end = ordered(end, as_it_runs(plan), key)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted.append(name)
         if statement.overwrites:
