@@ -32,7 +32,7 @@ from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
 from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
-from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with, use_of
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, ordering_key, sink_of, source_of, takes
@@ -391,12 +391,12 @@ class Session:
             return self._sources.setdefault(of, one_row())
         if of not in self._sources:
             table, known = self.catalog.source(scan), [each for each, _ in self._sources if each == scan.table]
-            name = f"{scan.table}-{len(known) + 1}" if known else scan.table
+            name, label = f"{scan.table}-{len(known) + 1}" if known else scan.table, use_of(scan)
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
             else:
-                edges = read_by(source_of(table), name, table.read_schema, changes)
+                edges = read_by(source_of(table), name, label, table.read_schema, changes)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             schema, once = table.read_schema, () if table.reading is None else table.reading.once
             cut = cut_columns(schema)
@@ -414,10 +414,10 @@ class Session:
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
-                edges = with_watermarks(edges, name, schema, watermark, idle_timeout_ms, updating=updating)
+                edges = with_watermarks(edges, name, label, schema, watermark, idle_timeout_ms, updating=updating)
             self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, schema, _key_of(table, name), self.ttl_ms)
+                edges = latest_rows(edges, name, label, schema, _key_of(table, name), self.ttl_ms)
             self._sources[of] = edges
         found = (self._versions if scan.versions else self._sources)[of]
         if not found:

@@ -36,9 +36,17 @@ def _unless_removed(time: Expression) -> Expression:
 
 
 def with_watermarks(
-    rows: tuple[Edge, ...], name: str, schema: Schema, watermark: Watermark, idle_timeout_ms: int | None, *, updating: bool
+    rows: tuple[Edge, ...],
+    name: str,
+    label: str,
+    schema: Schema,
+    watermark: Watermark,
+    idle_timeout_ms: int | None,
+    *,
+    updating: bool,
 ) -> tuple[Edge, ...]:
-    """A table's rows with event time. A computed time is a column more, named by its expression."""
+    """A table's rows with event time. A computed time is a column more, named by its expression. ``label``: of this use of the
+    table."""
     assert watermark.delay_ms is not None
     items = {item.name: item for item in items_of(schema)}
     time = str(watermark.time)
@@ -48,4 +56,4 @@ def with_watermarks(
     # As in Flink, the watermark is the latest time less the delay, not 1 ms before that.
     strategy: WatermarkStrategy = WatermarkStrategy(out_of_orderness_ms=watermark.delay_ms - 1, idleness_ms=idle_timeout_ms)
     spec = TimestampsSpec(strategy, time)
-    return (Edge(Transformation(spec, f"watermarks of {name}", (Edge(columns),), type, uid=f"{name}-watermarks")),)
+    return (Edge(Transformation(spec, f"watermarks of {label}", (Edge(columns),), type, uid=f"{name}-watermarks")),)
