@@ -31,7 +31,7 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
+from forkpoint.table.api.settings import DIALECT, DUPLICATES, IDLE_TIMEOUT, STATE_TTL, TIME_ZONE, check_spelling
 from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with, use_of
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
@@ -41,12 +41,8 @@ from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
-from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+from forkpoint.table.watermarks import idle_timeout_of, with_watermarks
 from forkpoint.wording import parse_duration_ms
-
-DUPLICATES = "table.exec.source.cdc-events-duplicate"
-"""Flink's option: whether sources of changes may have the same change twice."""
-
 
 _Source = tuple[str, tuple[tuple[str, str], ...]]
 """A table, and the options of a hint."""
@@ -232,6 +228,7 @@ class Session:
         elif key == DIALECT and value.lower() != "default":
             raise ConfigError(f"{key}: SQL has Flink's dialect here, not {value!r}; leave the option out")
         else:
+            check_spelling(key)
             self.env.configure({key: value})
         self.settings[key] = value
 

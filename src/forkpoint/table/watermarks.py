@@ -18,8 +18,6 @@ from forkpoint.wording import parse_duration_ms
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Watermark
 
-IDLE_TIMEOUT = "table.exec.source.idle-timeout"
-
 
 def idle_timeout_of(table: CreateTable, default_ms: int | None) -> int | None:
     """The time without rows after which a partition of a table no longer holds back the watermark; None: it always does."""
