@@ -155,7 +155,8 @@ class _Planner:
     def plan(self, renames: Mapping[str, str]) -> RestorePlan:
         self._check_renames(renames)
         known = {*self.saved.operators, *self.saved.sources, *(state.uid for state in self.saved.states)}
-        moved = _moved(self.saved, self.program)
+        names = {uid: operator.name for uid, operator in self.program.items()}
+        moved = moved_uses(self.saved.operators, self.saved.sources, names)
         if not moved.keys() & {*renames, *renames.values()}:
             renames = {**moved, **renames}
         targets = {uid: renames.get(uid, uid) for uid in known}
@@ -342,11 +343,11 @@ class _Planner:
                 self._row("state", target.uid, target.name, "refused", why)
 
 
-def _moved(saved: Saved, program: Mapping[str, ProgramOperator]) -> dict[str, str]:
+def moved_uses(old: Mapping[str, str], sources: Collection[str], names: Mapping[str, str]) -> dict[str, str]:
     """Saved uid → uid in the program, of uses of a table that have changed places in a query. Uids are numbered, so only the
-    options in their names tell them apart. One whose place is taken, and whose options are new or gone, gets a free one."""
+    options in their names tell them apart. One whose place is taken, and whose options are new or gone, gets a free one.
+    ``old``: the saved names of operators, by uid. ``sources``: of which positions are saved. ``names``: in the program."""
     found: dict[str, str] = {}
-    names, old = {uid: operator.name for uid, operator in program.items()}, saved.operators
     for table in {name.partition(OPTIONS)[0] for name in (*old.values(), *names.values()) if OPTIONS in name}:
         before, after = (
             {uid: name for uid, name in each.items() if name.partition(OPTIONS)[0] == table} for each in (old, names)
@@ -355,7 +356,7 @@ def _moved(saved: Saved, program: Mapping[str, ProgramOperator]) -> dict[str, st
         unclear = len({*before.values()}) < len(before) or len(places) < len(after)
         if unclear or after.keys() & old.keys() - before.keys():  # which were saved without options in their names
             continue
-        here = [*before, *(uid for uid in after if uid in saved.sources and uid not in old)]
+        here = [*before, *(uid for uid in after if uid in sources and uid not in old)]
         to = {uid: places[name] for uid, name in before.items() if name in places}
         to |= {uid: uid for uid in here if uid not in to and uid not in to.values()}
         free = iter([uid for uid in here if uid not in to.values()])
