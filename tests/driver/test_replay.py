@@ -129,7 +129,10 @@ def test_exactly_to_where_a_savepoint_was_taken(tmp_path: Path, rows: int) -> No
     assert replayed is not None
     saved = open_savepoint(replayed).savepoint
     assert {uid: p.position for uid, p in saved.sources.items()} == {uid: p.position for uid, p in taken.items()}
-    again = run(tmp_path, sources, target, savepoint=replayed, name="again")  # there already
+    # Where b read the table that a reads now, and a read it with options.
+    names = {"a": "a /*+ OPTIONS('x' = 'y') */", "b": "a"}
+    moved = UntilPositions({**taken, "a": taken["b"], "b": taken["a"]}, "there", names)
+    again = run(tmp_path, sources, moved, savepoint=replayed, name="again")  # there already
     assert again is not None
     assert open_savepoint(again).savepoint.sources.keys() == taken.keys()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -153,6 +154,29 @@ def test_sources_are_matched_by_uid_and_kept_when_they_are_gone() -> None:
     other = [ProgramOperator("other", False, source="native")]
     with pytest.raises(RestoreRefused, match=r"other .*position is of a spark source, the program has a native source"):
         plan_restore(before, [], other)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renames", "sources"),
+    [
+        ({"t": "t", "t-2": "t x"}, {"t": "t x", "t-2": "t"}, {}, {"t": "t-2", "t-2": "t"}),
+        ({"t": "t", "t-2": "t x"}, {"t": "t x", "t-2": "t"}, {"t": "t", "t-2": "t-2"}, {"t": "t", "t-2": "t-2"}),
+        ({"t": "t", "t-2": "t x"}, {"t": "t y", "t-2": "t"}, {}, {"t": "t-2", "t-2": "t"}),
+        ({"t": "t x", "t-2": "t"}, {"t": "t y", "t-2": "t"}, {}, {"t": "t", "t-2": "t-2"}),
+        ({"t": "t", "t-2": "t-2"}, {"t": "t x", "t-2": "t"}, {}, {"t": "t", "t-2": "t-2"}),  # by an earlier release
+        ({"t": "t", "t-2": "t"}, {"t": "t x", "t-2": "t"}, {}, {"t": "t", "t-2": "t-2"}),  # altered in between
+        ({"t": "t", "u": "u"}, {"t": "u", "u": "t"}, {}, {"t": "t", "u": "u"}),  # not uses of one table
+    ],
+)
+def test_uses_of_a_table_are_told_apart_by_their_options(
+    before: dict[str, str], after: dict[str, str], renames: dict[str, str], sources: dict[str, str]
+) -> None:
+    def named(uses: dict[str, str]) -> dict[str, str]:
+        return {uid: re.sub(" (.)", r" /*+ OPTIONS('\1' = '1') */", use) for uid, use in uses.items()}
+
+    saved = Saved((), named(before), dict.fromkeys(before, "native"))
+    program = [ProgramOperator(uid, False, source="native", name=name) for uid, name in named(after).items()]
+    assert plan_restore(saved, [], program, renames=renames).sources == sources
 
 
 def test_the_table_has_a_line_for_each_row() -> None:

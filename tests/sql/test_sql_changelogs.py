@@ -16,19 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkpoint as fp
-from forkpoint.relational.changes import row_type
+from forkpoint.relational.changes import WEIGHT, left_by_key, row_type
 from forkpoint.relational.types import Field, SqlType
 from forkpoint.sql.errors import SqlError, Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, Query
 from forkpoint.table.catalog import StreamTable
+from forkpoint.table.connectors import registry
 from forkpoint.table.connectors.batches import Columns
 from forkpoint.table.connectors.changelogs import ChangelogSerializationSchema
 from forkpoint.table.connectors.formats import deserialization
 from forkpoint.table.connectors.options import TableOptions
+from forkpoint.table.connectors.registry import Connector
 from forkpoint.table.session import Session
 from forkpoint.table.statements import execute
-from forkpoint.testing import ABORT, EOF, PAUSE, TestSource, run_local
+from forkpoint.testing import ABORT, EOF, PAUSE, Eof, TestSource, run_local
 
 SCHEMA = (Field("id", SqlType("BIGINT", nullable=False)), Field("k", SqlType("STRING")), Field("v", SqlType("BIGINT")))
 QUERIES = [
@@ -256,3 +258,73 @@ def test_streams_of_changes_are_tables() -> None:
         tables.from_changelog_stream(upserts, None, fp.ChangelogMode.upsert())
     with pytest.raises(fp.ConfigError, match="a Schema with the types of their columns"):
         tables.from_changelog_stream(upserts)
+
+
+PLAIN = "SELECT '{} plain' AS a, k, v FROM t"  # by the number, the inputs of a union are in this order
+HINTED = "SELECT '{} hinted' AS a, k, v FROM t /*+ OPTIONS('print-identifier' = 'b') */"
+
+
+OTHER = HINTED.replace("'b')", "'b', 'sink.parallelism' = '1')")
+
+
+@pytest.mark.parametrize(
+    ("makes", "versions"),
+    [
+        ("upserts", [[PLAIN], [PLAIN, HINTED], [HINTED, PLAIN], [OTHER, PLAIN], [PLAIN, HINTED]]),
+        ("added", [[PLAIN], [HINTED, PLAIN], [HINTED], [PLAIN, HINTED], [PLAIN], [OTHER, PLAIN], [PLAIN, HINTED]]),
+    ],
+)
+def test_uses_of_a_table_go_on_where_they_were_when_they_change_places(
+    makes: str, versions: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The positions, and the latest rows of keys, are those of the use with the same options, also of one that comes back."""
+
+    def elements(first: int, step: int) -> list[Any]:
+        weights = () if makes == "added" else (1,)
+        return [item for v in range(first, first + 9 * step, step) for item in (fp.Row("a", v, *weights), Eof(savepoint=True))]
+
+    def job(env: fp.StreamExecutionEnvironment, plain: TestSource, hinted: TestSource) -> Any:
+        def source(options: TableOptions) -> TestSource:
+            options.ignore("sink.parallelism")
+            return plain if options.get("print-identifier") is None else hinted
+
+        monkeypatch.setitem(registry.CONNECTORS, "scripted", Connector(source, makes=makes))
+        session = Session(env)
+        text = Text("CREATE TABLE t (k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'scripted')")
+        for table in parse(text):
+            execute(session, table, text)
+        (query,) = parse(Text(" UNION ALL ".join(query.format(at) for at, query in enumerate(queries))))
+        assert isinstance(query, Query)
+        return session.stream(session.plan(query), "result")
+
+    options: dict[str, Any] = {"state_root": str(tmp_path), "parallelism": 2, "options": {"max_parallelism": 8}}
+    savepoint, last = None, {"plain": -1, "hinted": 90}
+    for queries in versions:
+        done = run_local(job, TestSource(elements(0, 1)), TestSource(elements(100, 10)), restore=savepoint, **options)
+        wanted = list[Any]()
+        for a, step in (("plain", 1), ("hinted", 10)):
+            if any(a in query for query in queries):
+                wanted += [(a, last[a], -1)] if makes == "upserts" and last[a] not in (-1, 90) else []
+                last[a] += step
+                wanted.append((a, last[a], *((1,) if makes == "upserts" else ())))
+        assert sorted((a[2:], *rest) for a, _, *rest in done.output) == sorted(wanted), queries
+        savepoint = done.savepoint
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ("+a1 -a2", "-a2 +a1"),
+        ("+a1 +b1 -b2 -a2", "-a2 +a1 -b2 +b1"),
+        ("+a1 -a1", ""),
+        ("+a1 -a1 +a1", "+a1"),
+        ("-a1 +a1", "-a1 +a1"),  # what is not among its columns may be new
+        ("+a1 +a1 -a2 -a1 -a2", "-a2 -a2 +a1"),
+        ("", ""),
+    ],
+)
+def test_of_each_key_removals_come_first_without_what_came_and_went(changes: str, left: str) -> None:
+    signs, keys, values = (list(same) for same in zip(*changes.split(), strict=True)) if changes else ([], [], [])
+    weights = pa.array([1 if sign == "+" else -1 for sign in signs], pa.int64())
+    table = pa.record_batch({"k": pa.array(keys, pa.string()), "v": pa.array(values, pa.string()), WEIGHT: weights})
+    assert " ".join(signs[at] + keys[at] + values[at] for at in left_by_key(table, ["k"])) == left

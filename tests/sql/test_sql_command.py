@@ -148,15 +148,17 @@ def test_the_shell(shell: Shell, directory: Path) -> None:
 
 
 def test_plan_compares_two_files_before_either_has_run(directory: Path) -> None:
-    tables = FILE[: FILE.index("CREATE TABLE out")]
+    tables = FILE[: FILE.index("INSERT")]
     tables += "CREATE TABLE pairs (v BIGINT, w BIGINT) WITH ('connector' = 'print');\n"
     tables += "CREATE TABLE totals (k STRING, v BIGINT) WITH ('connector' = 'print');\n"
     for name, kind, call in (("old", "JOIN", "SUM(v)"), ("new", "LEFT JOIN", "AVG(v)"), ("other", "JOIN", "MAX(v)")):
         pairs = f"INSERT INTO pairs SELECT a.v, b.v FROM orders AS a {kind} orders AS b ON a.k = b.k;\n"
-        (directory / f"{name}.sql").write_text(tables + pairs + f"INSERT INTO totals SELECT k, {call} FROM orders GROUP BY k;\n")
+        (directory / f"{name}.sql").write_text(
+            tables + pairs + f"INSERT INTO totals SELECT k, {call} FROM arriving GROUP BY k;\n"
+        )
     with (directory / "other.sql").open("a") as file:
-        file.write("CREATE TABLE more (v BIGINT, n BIGINT) WITH ('connector' = 'print');\n")
-        file.write("INSERT INTO more SELECT v, COUNT(*) FROM orders GROUP BY v;")
+        file.write("CREATE TABLE counts (v BIGINT, n BIGINT) WITH ('connector' = 'print');\n")
+        file.write("INSERT INTO counts SELECT v, COUNT(*) FROM orders GROUP BY v;")
     derived = sql(directory, "--output", "json", "plan", "old.sql", "new.sql")
     found = json.loads(derived.stdout)
     difference = "the query has changed: the first epoch emits the difference between its new and its old result"
@@ -165,7 +167,7 @@ def test_plan_compares_two_files_before_either_has_run(directory: Path) -> None:
         ("pairs-join-orders", "right"): difference,
         ("totals-group-by-k", "groups"): difference,
     }
-    assert (derived.returncode, found["fits"]) == (0, True)
+    assert (derived.returncode, found["fits"], derived.stderr.count("keeps state that grows")) == (0, True, 1)
     refused = sql(directory, "plan", "old.sql", "other.sql")
     assert (refused.returncode, "MAX(v) cannot be computed from the saved SUM(v)" in refused.stdout) == (4, True)
     assert "it is new, and the job has read rows of 'orders' before; compute its state" in refused.stdout

@@ -108,6 +108,8 @@ MISTAKES = [
     ("SELECT /*+ OPTIONS('a'='b') */ k FROM orders", " " * 11 + "^", "the hint OPTIONS belongs after a table's name"),
     ("SELECT k /*+ UID('a') */ FROM orders", " " * 13 + "^", "the hint UID belongs after SELECT"),
     ("SELECT /*+ UID('a') */ k FROM orders", " " * 11 + "^", "UID names an operator with state, and this SELECT has none"),
+    ("SELECT /*+ UID('a'), UID('b') */ k FROM orders GROUP BY k", " " * 21 + "^", "there already is a hint UID here; write one"),
+    ("SELECT k FROM files /*+ OPTIONS('a' = 'b') OPTIONS('c' = 'd') */", " " * 43 + "^", "there already is a hint OPTIONS here"),
     ("SELECT /*+ STATE_TTL('orders') */ k FROM orders", " " * 11 + "^", "write the hint as STATE_TTL('orders' = '1 d'"),
     ("SELECT /*+ STATE_TTL('o' = '1 d') */ k FROM orders", " " * 21 + "^", "FROM has no table 'o'; there are orders"),
     ("SELECT /*+ STATE_TTL('orders' = '1') */ k FROM orders GROUP BY k", " " * 21 + "^", "STATE_TTL = '1' has no unit"),

@@ -12,6 +12,14 @@ import pytest
 from sql_job import SqlJob, folded
 
 import forkpoint as fp
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.types import Field, SqlType
+from forkpoint.sql.errors import Text
+from forkpoint.sql.parser import parse
+from forkpoint.table.catalog import StreamTable
+from forkpoint.table.session import Session
+from forkpoint.table.statements import execute
+from forkpoint.testing import PAUSE, Eof, TestSource, run_local
 from servers.kafka import Kafka, Message
 
 DDL = """
@@ -106,6 +114,46 @@ def test_changes_of_topics_are_retracted_across_kills(kafka: Kafka, job: SqlJob)
     keys = {json.loads(record.key or b"")["id"] for record in kafka.read(names["adults"])}
     assert keys >= {id for id, row in people.users.items() if row["age"] > 17}
     assert +found == Counter(Counter(row["city"] for row in people.users.values() if row["age"] > 17).items())
+
+
+SCHEMA = (Field("id", SqlType("BIGINT", nullable=False)), Field("v", SqlType("BIGINT")))
+JOINED = "SELECT a.id, a.v, b.v AS w FROM t AS a JOIN t AS b ON a.v = b.id"
+
+
+def test_the_newest_record_of_a_key_is_its_row_whichever_subtasks_change_it(kafka: Kafka, tmp_path: Path) -> None:
+    """A row's removal and the row in its place, which are of two subtasks of a join, are in order by the records' key."""
+    topic = kafka.create_topic(partitions=3)
+    options = f"'properties.bootstrap.servers' = '{kafka.bootstrap_servers}', 'format' = 'debezium-json', 'key.format' = 'json'"
+    sink = f"CREATE TABLE s (id BIGINT, v BIGINT, w BIGINT) WITH ('connector' = 'kafka', 'topic' = '{topic}', {options}, "
+
+    def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> None:
+        session = Session(env)
+        rows = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "t", row_type(SCHEMA, updating=True)).uid("t")
+        session.catalog.streams["t"] = StreamTable(SCHEMA, rows.edges, None, "all", ("id",))
+        text = Text(f"{sink} 'key.fields' = 'id'); INSERT INTO s {JOINED}")
+        for statement in parse(text):
+            execute(session, statement, text)
+
+    rng, rows, script, restore = random.Random(1), dict[int, int](), list[Any](), None
+    for change in range(300):
+        id = rng.randrange(8)
+        old = rows.pop(id, None)
+        script += [] if old is None else [fp.Row(id, old, -1)]
+        if rng.random() < 0.8:
+            rows[id] = rng.randrange(8)
+            script.append(fp.Row(id, rows[id], 1))
+        script += [Eof(savepoint=True)] if change % 100 == 99 else [PAUSE] * (rng.random() < 0.1)
+    for parallelism in (1, 4, 2):
+        options: dict[str, Any] = {"state_root": str(tmp_path), "options": {"max_parallelism": 8}}
+        restore = run_local(job, script, parallelism=parallelism, restore=restore, **options).savepoint
+    newest: dict[int, Any] = {}
+    for record in kafka.read(topic):
+        change = json.loads(record.value or b"")
+        old, new = change["before"], change["after"]
+        assert newest.pop(json.loads(record.key or b"")["id"], None) == old
+        if new is not None:
+            newest[new["id"]] = new
+    assert newest == {id: {"id": id, "v": v, "w": rows[v]} for id, v in rows.items() if v in rows}
 
 
 def test_versions_of_a_topic_of_upserts_by_the_time_of_its_records(kafka: Kafka) -> None:

@@ -230,6 +230,7 @@ MISTAKES: list[tuple[str, Callable[[fp.Table, fp.StreamTableEnvironment], Any]]]
     ("there is no table 'x'", lambda t, env: t.execute_insert("x", overwrite=True)),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set_local_timezone("Asia/Shanghai")),
     ("times are read and printed in UTC", lambda t, env: env.get_config().set("table.local-time-zone", "Asia/Shanghai")),
+    ("did you mean 'table.exec.state.ttl'", lambda t, env: env.get_config().set("table.exec.stat.ttl", "1 d")),
     ("is not a duration", lambda t, env: env.get_config().set("table.exec.state.ttl", "an hour")),
     ("there already is a table or view 't'", lambda t, env: [env.create_temporary_view("t", t) for _ in range(2)]),
 ]

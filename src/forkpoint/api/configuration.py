@@ -266,7 +266,7 @@ IGNORED_PREFIXES = (
     *("jobmanager.", "taskmanager.", "rest.", "web.", "metrics.", "akka.", "pekko.", "env.", "classloader."),
     *("cluster.", "kubernetes.", "yarn."),
 )
-_TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
+TYPO = 0.9  # an ignored key this similar to an effective one is taken for a typo
 
 
 def apply_configuration(options: JobOptions, configuration: Configuration | Mapping[str, Any]) -> JobOptions:
@@ -278,7 +278,7 @@ def apply_configuration(options: JobOptions, configuration: Configuration | Mapp
     for key in given:
         if key not in KEYS and not key.startswith(_SPARK):
             ignored = key.startswith(IGNORED_PREFIXES)
-            near = difflib.get_close_matches(key, KEYS, 1, _TYPO if ignored else 0.6)
+            near = difflib.get_close_matches(key, KEYS, 1, TYPO if ignored else 0.6)
             if near or not ignored:
                 hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(KEYS)}"
                 raise ConfigError(f"there is no option {key!r}; {hint}")

@@ -74,6 +74,21 @@ def last_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
     return np.sort(np.concatenate([single, several[_last_of_each(keys[several], rank)]]))
 
 
+def left_by_key(table: pa.RecordBatch, key: Sequence[str]) -> Longs:
+    """The indices of the changes that are left on balance, key by key, and of each key the removals first. A row whose changes
+    cancel out is removed and added if its last change adds it: it stays, but columns of it may be others."""
+    keys, weights = _keyed(table, key)
+    _, rows = np.unique(codes_of(without_weights(table).columns), return_inverse=True)
+    balance, last = np.bincount(rows, weights).astype(np.int64), np.zeros(rows.max(initial=-1) + 1, np.int64)
+    last[rows] = weights
+    wanted = np.stack([-balance, balance], 1).clip(0) + ((balance == 0) & (last > 0))[:, np.newaxis]
+    order, sides = stable_order(rows * 2 + (weights > 0))
+    following = np.cumsum(np.bincount(sides))[sides] - np.arange(len(sides))
+    kept = np.sort(order[following <= wanted.ravel()[sides]])
+    _, first, of = np.unique(keys[kept], return_index=True, return_inverse=True)
+    return kept[np.lexsort((weights[kept], first[of]))]
+
+
 def _keyed(table: pa.RecordBatch, key: Sequence[str]) -> tuple[Longs, Longs]:
     """A number for the key of each row, and its weight."""
     weights = weights_of(table)

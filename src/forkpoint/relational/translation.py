@@ -23,7 +23,7 @@ from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
-from forkpoint.relational.operators.select import UpsertSpec, select_spec
+from forkpoint.relational.operators.select import OrderedSpec, UpsertSpec, select_spec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
@@ -367,9 +367,25 @@ def upserts(changes: tuple[Edge, ...], plan: Plan, key: tuple[str, ...]) -> tupl
     """The changes of a plan's result as one row for each primary key and epoch."""
     of = changes[0].upstream.output_type
     found = (Edge(Transformation(UpsertSpec(key), "upsert", changes, of)),)
-    if any(columns <= set(key) for columns in together(plan)):
+    if _is_together(plan, key):
         return found
-    at = [[field.name for field in plan.schema].index(name) for name in key]  # one subtask may remove a row that another adds
+    return (Edge(Transformation(UpsertSpec(key, of_subtasks=True), "upsert by key", _by_key(found, plan, key), of)),)
+
+
+def ordered(changes: tuple[Edge, ...], plan: Plan, key: tuple[str, ...]) -> tuple[Edge, ...]:
+    """The changes of a plan's result, of which those of a key are in order, in one subtask."""
+    if _is_together(plan, key):
+        return changes
+    of = changes[0].upstream.output_type
+    return (Edge(Transformation(OrderedSpec(key), "order by key", _by_key(changes, plan, key), of)),)
+
+
+def _is_together(plan: Plan, key: tuple[str, ...]) -> bool:
+    """Whether one subtask has all changes of a key; otherwise, one may remove a row that another adds."""
+    return any(columns <= set(key) for columns in together(plan))
+
+
+def _by_key(changes: tuple[Edge, ...], plan: Plan, key: tuple[str, ...]) -> tuple[Edge, ...]:
+    at = [[field.name for field in plan.schema].index(name) for name in key]
     keyed = key_by(key, key, [plan.schema[each].type for each in at], at)
-    merged = tuple(replace(edge, partitioning=keyed) for edge in found)
-    return (Edge(Transformation(UpsertSpec(key, of_subtasks=True), "upsert by key", merged, of)),)
+    return tuple(replace(edge, partitioning=keyed) for edge in changes)

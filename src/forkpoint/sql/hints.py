@@ -108,7 +108,11 @@ def options_after(source: Text, at: int) -> Mapping[str, str]:
 
 def _check(hints: Sequence[Hint], known: tuple[str, ...]) -> None:
     """Raise SqlError for hints that do not belong there."""
+    once: set[str] = set()
     for hint in hints:
+        if hint.name in once:
+            raise hint.error(f"there already is a hint {hint.name} here; write one, as {_FORMS[hint.name]}")
+        once |= {hint.name} & {"UID", "OPTIONS"}
         if hint.name not in known:
             place = "after a table's name" if hint.name == "OPTIONS" else "after SELECT" if hint.name in OF_QUERIES else ""
             raise hint.error(f"the hint {hint.name} belongs {place}" if place else f"there is no hint {hint.name}; {_near(hint)}")

@@ -14,8 +14,9 @@ from forkpoint.graph.transformations import Edge
 from forkpoint.relational.functions.user import Functions
 from forkpoint.relational.plan import Plan, Scan, Select
 from forkpoint.relational.types import Field, Schema
+from forkpoint.savepoint.restore.restore_plan import OPTIONS
 from forkpoint.sql.catalog_statements import IN_MEMORY, STORED, CreateSpace, DropSpace, Use
-from forkpoint.sql.errors import did_you_mean
+from forkpoint.sql.errors import did_you_mean, public_value
 from forkpoint.sql.statements import CreateTable, CreateView
 from forkpoint.table.connectors.registry import makes
 from forkpoint.table.function_catalog import FunctionCatalog
@@ -70,6 +71,12 @@ def read_with(catalog: Catalog, path: str, options: Mapping[str, str]) -> Plan |
     if isinstance(plan, Select):
         return msgspec.structs.replace(plan, input=msgspec.structs.replace(plan.input, options=given))
     return msgspec.structs.replace(plan, options=given)
+
+
+def use_of(scan: Scan) -> str:
+    """The name of a table that a plan reads, with the options of the hint. A restore tells uses of one table apart by it."""
+    given = ", ".join(f"'{name}' = '{public_value(name, value)}'" for name, value in scan.options)
+    return f"{scan.table}{OPTIONS}{given}) */" if given else scan.table
 
 
 def _whole(path: str) -> str:

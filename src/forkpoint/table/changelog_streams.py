@@ -51,13 +51,13 @@ class ChangelogMode:
         return ChangelogMode("all")
 
 
-def read_by(source: Source[Any], name: str, schema: Columns, makes: str) -> tuple[Edge, ...]:
-    """The rows of a source of a table, with weights unless they are only added."""
+def read_by(source: Source[Any], name: str, label: str, schema: Columns, makes: str) -> tuple[Edge, ...]:
+    """The rows of a source of a table, with weights unless they are only added. ``label``: of this use of the table."""
     type, of = source.output_type(), row_type(schema, updating=makes != "added")
     spec = SourceSpec(source, WatermarkStrategy.no_watermarks())
     if changed_row(type) is None:
-        return (Edge(Transformation(spec, f"table {name}", (), of, uid=name)),)
-    changes = Transformation(spec, f"table {name}", (), type, uid=name)
+        return (Edge(Transformation(spec, f"table {label}", (), of, uid=name)),)
+    changes = Transformation(spec, f"table {label}", (), type, uid=name)
     return (Edge(Transformation(ChangedRowsSpec(makes == "upserts"), "changed rows", (Edge(changes),), of)),)
 
 

@@ -22,7 +22,7 @@ from forkpoint.relational.lookups import LookupTable
 from forkpoint.relational.operators.latest_rows import latest_rows
 from forkpoint.relational.plan import ONE_ROW, Plan, Process, Scan, Select, is_sort, is_updating, keys_of, nodes_of
 from forkpoint.relational.precision import as_it_runs, cut_columns
-from forkpoint.relational.translation import Translator, free_name, selected, upserts
+from forkpoint.relational.translation import Translator, free_name, ordered, selected, upserts
 from forkpoint.relational.types import Field
 from forkpoint.sql.alterations import AlterTable, AlterView, Rename
 from forkpoint.sql.errors import Text, did_you_mean
@@ -31,22 +31,18 @@ from forkpoint.sql.statements import CreateTable, CreateTableAs, CreateView, Dro
 from forkpoint.storage.places import absolute
 from forkpoint.table.alterations import altered, like, with_key
 from forkpoint.table.answers import Described
-from forkpoint.table.api.settings import DIALECT, STATE_TTL, TIME_ZONE
-from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with
+from forkpoint.table.api.settings import DIALECT, DUPLICATES, IDLE_TIMEOUT, STATE_TTL, TIME_ZONE, check_spelling
+from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, View, read_with, use_of
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
-from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, sink_of, source_of, takes
+from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, ordering_key, sink_of, source_of, takes
 from forkpoint.table.endless_state import is_endless, warn_of_endless_state
 from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
 from forkpoint.table.streams import one_row, stream_table
-from forkpoint.table.watermarks import IDLE_TIMEOUT, idle_timeout_of, with_watermarks
+from forkpoint.table.watermarks import idle_timeout_of, with_watermarks
 from forkpoint.wording import parse_duration_ms
-
-DUPLICATES = "table.exec.source.cdc-events-duplicate"
-"""Flink's option: whether sources of changes may have the same change twice."""
-
 
 _Source = tuple[str, tuple[tuple[str, str], ...]]
 """A table, and the options of a hint."""
@@ -232,6 +228,7 @@ class Session:
         elif key == DIALECT and value.lower() != "default":
             raise ConfigError(f"{key}: SQL has Flink's dialect here, not {value!r}; leave the option out")
         else:
+            check_spelling(key)
             self.env.configure({key: value})
         self.settings[key] = value
 
@@ -356,6 +353,8 @@ class Session:
             end = upserts(end, as_it_runs(plan), table.primary_key)
             if connector_of(table).as_changes:
                 end = as_changes(end, table.schema)
+        elif updating and (key := ordering_key(table)):
+            end = ordered(end, as_it_runs(plan), key)
         self.env.add_operator(Transformation(SinkSpec(sink), f"insert into {name}", end, None, uid=f"{job_name}-sink"))
         self.inserted.append(name)
         if statement.overwrites:
@@ -389,12 +388,12 @@ class Session:
             return self._sources.setdefault(of, one_row())
         if of not in self._sources:
             table, known = self.catalog.source(scan), [each for each, _ in self._sources if each == scan.table]
-            name = f"{scan.table}-{len(known) + 1}" if known else scan.table
+            name, label = f"{scan.table}-{len(known) + 1}" if known else scan.table, use_of(scan)
             idle_timeout_ms, changes = self.idle_timeout_ms, table.makes if isinstance(table, StreamTable) else makes(table)
             if isinstance(table, StreamTable):
                 edges = table.edges
             else:
-                edges = read_by(source_of(table), name, table.read_schema, changes)
+                edges = read_by(source_of(table), name, label, table.read_schema, changes)
                 idle_timeout_ms = idle_timeout_of(table, idle_timeout_ms)
             schema, once = table.read_schema, () if table.reading is None else table.reading.once
             cut = cut_columns(schema)
@@ -412,10 +411,10 @@ class Session:
             watermark = None if table.reading is None else table.reading.watermark
             if watermark is not None and watermark.delay_ms is not None:
                 updating = changes != "added"
-                edges = with_watermarks(edges, name, schema, watermark, idle_timeout_ms, updating=updating)
+                edges = with_watermarks(edges, name, label, schema, watermark, idle_timeout_ms, updating=updating)
             self._versions[of] = edges if changes != "all" else ()
             if changes == "upserts" or (changes == "all" and self.duplicates):
-                edges = latest_rows(edges, name, schema, _key_of(table, name), self.ttl_ms)
+                edges = latest_rows(edges, name, label, schema, _key_of(table, name), self.ttl_ms)
             self._sources[of] = edges
         found = (self._versions if scan.versions else self._sources)[of]
         if not found:

@@ -18,8 +18,6 @@ from forkpoint.wording import parse_duration_ms
 if TYPE_CHECKING:
     from forkpoint.sql.binding.reading import Watermark
 
-IDLE_TIMEOUT = "table.exec.source.idle-timeout"
-
 
 def idle_timeout_of(table: CreateTable, default_ms: int | None) -> int | None:
     """The time without rows after which a partition of a table no longer holds back the watermark; None: it always does."""
@@ -36,9 +34,17 @@ def _unless_removed(time: Expression) -> Expression:
 
 
 def with_watermarks(
-    rows: tuple[Edge, ...], name: str, schema: Schema, watermark: Watermark, idle_timeout_ms: int | None, *, updating: bool
+    rows: tuple[Edge, ...],
+    name: str,
+    label: str,
+    schema: Schema,
+    watermark: Watermark,
+    idle_timeout_ms: int | None,
+    *,
+    updating: bool,
 ) -> tuple[Edge, ...]:
-    """A table's rows with event time. A computed time is a column more, named by its expression."""
+    """A table's rows with event time. A computed time is a column more, named by its expression. ``label``: of this use of the
+    table."""
     assert watermark.delay_ms is not None
     items = {item.name: item for item in items_of(schema)}
     time = str(watermark.time)
@@ -48,4 +54,4 @@ def with_watermarks(
     # As in Flink, the watermark is the latest time less the delay, not 1 ms before that.
     strategy: WatermarkStrategy = WatermarkStrategy(out_of_orderness_ms=watermark.delay_ms - 1, idleness_ms=idle_timeout_ms)
     spec = TimestampsSpec(strategy, time)
-    return (Edge(Transformation(spec, f"watermarks of {name}", (Edge(columns),), type, uid=f"{name}-watermarks")),)
+    return (Edge(Transformation(spec, f"watermarks of {label}", (Edge(columns),), type, uid=f"{name}-watermarks")),)

@@ -155,4 +155,12 @@ class RowsOfRecords(KinesisDeserializationSchema[Row]):
         return self.metadata.added_to(found, len(records), about)
 
 
-CONNECTOR = Connector(_source, _sink, changes_by_format, changes_by_format, has_metadata=True, has_partitions=True)
+CONNECTOR = Connector(
+    _source,
+    _sink,
+    changes_by_format,
+    changes_by_format,
+    has_metadata=True,
+    has_partitions=True,
+    keys=lambda options: options.table.partitions,
+)

@@ -90,6 +90,7 @@ def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
         spec.functions,
         frozenset(each.uid for each in inputs if not each.inputs),
         _changing(graph, inputs),
+        operator.name,
     )
 
 

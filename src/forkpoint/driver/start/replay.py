@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
@@ -12,6 +12,7 @@ from forkpoint.errors import ConfigError
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.specs import SourceSpec, WatermarkSpec
 from forkpoint.runtime.event_time.watermarks import Splits
+from forkpoint.savepoint.restore.restore_plan import moved_uses
 
 MAX_SINGLES = 64
 
@@ -27,10 +28,12 @@ class UntilTime:
 
 @dataclass(frozen=True)
 class UntilPositions:
-    """Stop each source exactly at its position in a savepoint or checkpoint. ``sources``: by uid."""
+    """Stop each source exactly at its position in a savepoint or checkpoint. ``sources``: by uid. ``operators``: names there, by
+    uid."""
 
     sources: Mapping[str, SourcePosition]
     name: str
+    operators: Mapping[str, str] = field(default_factory=dict)
 
 
 Until = UntilTime | UntilPositions
@@ -63,12 +66,14 @@ class PositionBound(Bound):
     """Reads up to a savepoint's positions. A source that had ended there is read to its end."""
 
     def __init__(self, graph: JobGraph, until: UntilPositions) -> None:
-        known = {uid: p for uid, p in until.sources.items() if p.kind == "spark"}
+        moved = moved_uses(until.operators, until.sources, {o.uid: o.name for o in graph.operators})
+        sources = {moved.get(uid, uid): position for uid, position in until.sources.items()}
+        known = {uid: p for uid, p in sources.items() if p.kind == "spark"}
         for operator in graph.frame_sources:
             if operator.uid not in known:
                 raise _no_end(until, operator)
         self.frame_stops = {o.uid: known[o.uid] for o in graph.frame_sources}
-        stops = {uid: p.position for uid, p in until.sources.items() if p.kind == "native" and not p.finished}
+        stops = {uid: p.position for uid, p in sources.items() if p.kind == "native" and not p.finished}
         for operator in graph.native_sources:
             if operator.uid not in stops and not operator.source.bounded:
                 raise _no_end(until, operator)

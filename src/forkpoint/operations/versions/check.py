@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from forkpoint.api.execution import check as check_job
@@ -57,12 +59,26 @@ def plan(
     """
     if pyflink:
         install()
-    before, after = (inspect_program(app, (), None, StateRoot(None)) for app in (old, new))
+    with _without_warnings():
+        before = inspect_program(old, (), None, StateRoot(None))
+    after = inspect_program(new, (), None, StateRoot(None))
     with values_of(Program(allow_pickle=after.options.allow_pickle)):
         found = compare_programs(
             before.graph, after.graph, allow_non_restored=allow_non_restored, renames=renames, accept_empty=accept_empty
         )
     return after.name, found
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A context without the warnings of a program, for one that is not to run."""
+    log = logging.getLogger("forkpoint")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def inspect_program(app: str, arguments: Sequence[str], name: str | None, root: StateRoot) -> Inspected:

@@ -99,7 +99,7 @@ def _newest(storage: Storage, opened: OpenedSavepoint, place: Path) -> str:
         raise ConfigError(
             f"job {saved.job!r} has read nothing since savepoint {saved.id}, so there is nothing to compare; give --until"
         )
-    return write_positions(place / "until.json", newest.sources, f"epoch {newest.epoch} of {saved.job}")
+    return write_positions(place / "until.json", newest)
 
 
 @dataclass(frozen=True)

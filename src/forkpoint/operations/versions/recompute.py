@@ -127,6 +127,11 @@ def _run(request: RunRequest, old: SavepointReader, root: StateRoot, trial: str,
 
 def _tables(plan: RestorePlan, saved: Mapping[str, QueryStates]) -> tuple[str, ...]:
     """The tables whose saved state is refused. Raises RestoreRefused if something else is, or nothing."""
+    if moved := [f"{old!r} → {new!r}" for old, new in plan.sources.items() if old != new]:
+        raise RestoreRefused(
+            f"uses of a table have changed places ({', '.join(moved)}), so its positions would be those of others; put them into "
+            "the old order, compute it again, and then change it"
+        )
     refused = {row: table_of(row.uid, saved) for row in plan.refused}
     if not refused:
         raise RestoreRefused("the savepoint's state fits the program; nothing has to be computed again")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from forkpoint.checkpoint.manifest import SourcePosition
+from forkpoint.checkpoint.manifest import Manifest, SourcePosition
 from forkpoint.checkpoint.paths import escape
 from forkpoint.connectors.files.sink import FileSink
 from forkpoint.connectors.sinks import DiscardSink
@@ -26,7 +26,8 @@ def until_from(storage: Storage, given: str) -> Until:
     """Parse ``--until``: a time, or else a savepoint (path, URL, id or label)."""
     if given.startswith(POSITIONS):
         found = json.loads(Path(given.removeprefix(POSITIONS)).read_text())
-        return UntilPositions({uid: SourcePosition.from_content(p) for uid, p in found["sources"].items()}, found["name"])
+        sources = {uid: SourcePosition.from_content(p) for uid, p in found["sources"].items()}
+        return UntilPositions(sources, found["name"], found["operators"])
     time_ms = _time_ms(given)
     if time_ms is not None:
         return UntilTime(time_ms, given)
@@ -37,12 +38,15 @@ def until_from(storage: Storage, given: str) -> Until:
             f"--until {given!r} is neither a time nor a savepoint. Write a time as 2026-07-31T12:00 (UTC, or with an offset), or "
             f"in ms since 1970; {error}"
         ) from None
-    return UntilPositions(savepoint.sources, f"savepoint {savepoint.id}")
+    return UntilPositions(savepoint.sources, f"savepoint {savepoint.id}", {o.uid: o.name for o in savepoint.operators})
 
 
-def write_positions(path: Path, sources: dict[str, SourcePosition], name: str) -> str:
-    """Write positions to a file; returns it as a value of ``--until``."""
-    path.write_text(json.dumps({"name": name, "sources": {uid: p.content() for uid, p in sources.items()}}))
+def write_positions(path: Path, manifest: Manifest) -> str:
+    """Write the positions of an epoch to a file; returns it as a value of ``--until``."""
+    sources = {uid: position.content() for uid, position in manifest.sources.items()}
+    names = {operator.uid: operator.name for operator in manifest.operators}
+    name = f"epoch {manifest.epoch} of {manifest.job}"
+    path.write_text(json.dumps({"name": name, "sources": sources, "operators": names}))
     return f"{POSITIONS}{path}"
 
 

@@ -32,17 +32,17 @@ STATE_NAME = "rows"
 
 
 def latest_rows(
-    upserts: tuple[Edge, ...], name: str, schema: Schema, key: tuple[str, ...], ttl_ms: int | None = None
+    upserts: tuple[Edge, ...], name: str, label: str, schema: Schema, key: tuple[str, ...], ttl_ms: int | None = None
 ) -> tuple[Edge, ...]:
     """The changes of a table, of whose rows the latest of each key counts. ``upserts``: rows, and removals with a negative weight
-    that have at least the key. ``ttl_ms``: how long a row is kept after its last change."""
+    that have at least the key. ``label``: of this use of the table. ``ttl_ms``: how long a row is kept after its last change."""
     of_key = {field.name: field for field in schema if field.name in key}
     ordered = (*(of_key[each] for each in key), *(field for field in schema if field.name not in of_key))
     rows = Transformation(SelectSpec(None, items_of(ordered), True), "select", upserts, row_type(ordered, updating=True))
     keyed = key_by(key, key, [of_key[each].type for each in key])
     spec = LatestRowsSpec(tuple(Field(each.name, each.type.with_null()) for each in ordered), key, ttl_ms)
     of = row_type(ordered, updating=True)
-    return (Edge(Transformation(spec, f"latest rows of {name}", (Edge(rows, partitioning=keyed),), of, uid=f"{name}-rows")),)
+    return (Edge(Transformation(spec, f"latest rows of {label}", (Edge(rows, partitioning=keyed),), of, uid=f"{name}-rows")),)
 
 
 @dataclass(frozen=True)

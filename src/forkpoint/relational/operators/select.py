@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.relational.changes import added_by_key, last_by_key, weights_of, with_weights
+from forkpoint.relational.changes import added_by_key, last_by_key, left_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item, Literal
 from forkpoint.relational.functions import changing
 from forkpoint.relational.functions.user import taken
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, empty_batch
+from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, empty_batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.types import TypeInformation
@@ -143,14 +144,29 @@ class UpsertSpec(RunnableSpec):
     key: tuple[str, ...]
     of_subtasks: bool = False
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> UpsertOperator:
-        return UpsertOperator(info, self)
+    def instance(self, info: TaskInfo, state: ManagedState) -> ByKeyOperator:
+        return ByKeyOperator(info, self.key, added_by_key if self.of_subtasks else last_by_key)
 
 
-class UpsertOperator:
-    def __init__(self, info: TaskInfo, spec: UpsertSpec) -> None:
-        self._type = info.operator.output_type
-        self._key, self._chosen = spec.key, added_by_key if spec.of_subtasks else last_by_key
+@dataclass(frozen=True)
+class OrderedSpec(RunnableSpec):
+    """The changes of an epoch that are left on balance, of each key the removals first. Those of subtasks are in no order."""
+
+    kind = "ordered"
+
+    key: tuple[str, ...]
+
+    def instance(self, info: TaskInfo, state: ManagedState) -> ByKeyOperator:
+        return ByKeyOperator(info, self.key, left_by_key)
+
+
+class ByKeyOperator:
+    """Some of the changes of an epoch, in the order that ``chosen`` gives their indices."""
+
+    def __init__(
+        self, info: TaskInfo, key: tuple[str, ...], chosen: Callable[[pa.RecordBatch, Sequence[str]], np.ndarray]
+    ) -> None:
+        self._type, self._key, self._chosen = info.operator.output_type, key, chosen
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0].in_order()
@@ -159,7 +175,13 @@ class UpsertOperator:
         assert self._type is not None
         table = columns_of(batch, self._type)
         rows = self._chosen(table, self._key)
-        return Outputs(derived(batch, rows, table.take(pa.array(rows)), self._type))
+
+        def coordinates() -> Coordinates:
+            positions, splits, sequence, _ = batch.coordinates(np.sort(rows))
+            return positions, splits, sequence, batch.coordinates(rows)[3]
+
+        found = pa.RecordBatch.from_arrays(table.take(pa.array(rows)).columns, schema=self._type.arrow_schema)
+        return Outputs(DerivedBatch(len(rows), coordinates, table=found, type=self._type))
 
     def close(self) -> None:
         return None

@@ -46,6 +46,7 @@ class ProgramOperator:
     functions: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
     changing: frozenset[str] = frozenset()
+    name: str = ""
 
 
 @dataclass(frozen=True)

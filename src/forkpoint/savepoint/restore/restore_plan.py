@@ -19,6 +19,8 @@ from forkpoint.types import TypeInformation
 
 Outcome = Literal["restored", "migrated", "new", "kept", "dropped", "refused"]
 Subject = Literal["operator", "state", "source", "rename"]
+OPTIONS = " /*+ OPTIONS("
+"""What follows the name of a table, in the names of operators that read it with options of their own."""
 _EMPTIED = (
     "accepted: it starts empty, and what was written before stays as it is; `forkpoint recompute` would keep the result whole"
 )
@@ -153,6 +155,10 @@ class _Planner:
     def plan(self, renames: Mapping[str, str]) -> RestorePlan:
         self._check_renames(renames)
         known = {*self.saved.operators, *self.saved.sources, *(state.uid for state in self.saved.states)}
+        names = {uid: operator.name for uid, operator in self.program.items()}
+        moved = moved_uses(self.saved.operators, self.saved.sources, names)
+        if not moved.keys() & {*renames, *renames.values()}:
+            renames = {**moved, **renames}
         targets = {uid: renames.get(uid, uid) for uid in known}
         uids = {old: new for old, new in targets.items() if new in self.program}
         self._operators(set(uids.values()))
@@ -167,7 +173,7 @@ class _Planner:
         for (uid, name), wanted in self.wanted.items():
             if (uid, name) not in present and not wanted.is_timers:
                 self._row("state", uid, name, "new", "starts empty")
-        sources = self._sources(targets)
+        sources = self._sources(targets, moved)
         self._check_numbers()
         return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
 
@@ -306,7 +312,7 @@ class _Planner:
         conversion = {each.name: getattr(verdict, each.name) for each in fields(Conversion)}
         self.states.append(StateMapping(state.uid, state.name, wanted, rewritten, validated, **conversion))
 
-    def _sources(self, targets: Mapping[str, str]) -> dict[str, str]:
+    def _sources(self, targets: Mapping[str, str], moved: Collection[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for old, kind in self.saved.sources.items():
             new = targets[old]
@@ -319,7 +325,7 @@ class _Planner:
             if operator is None or operator.source is None:
                 self._row("source", new, "", "kept", "not in the program; its position is kept in case it returns")
             else:
-                self._row("source", new, "", "restored")
+                self._row("source", new, "", "restored", f"goes on as {new!r} where {old!r} was" if old in moved else "")
         listed = {row.uid for row in self.rows if row.subject == "source"}
         for operator in self.program.values():
             if operator.source is not None and operator.uid not in listed:
@@ -335,6 +341,28 @@ class _Planner:
                 other = first.target
                 why = f"gets the number of state {other.name!r} of operator {other.uid!r}; rename one of the operators"
                 self._row("state", target.uid, target.name, "refused", why)
+
+
+def moved_uses(old: Mapping[str, str], sources: Collection[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Saved uid → uid in the program, of uses of a table that have changed places in a query. Uids are numbered, so only the
+    options in their names tell them apart. One whose place is taken, and whose options are new or gone, gets a free one.
+    ``old``: the saved names of operators, by uid. ``sources``: of which positions are saved. ``names``: in the program."""
+    found: dict[str, str] = {}
+    for table in {name.partition(OPTIONS)[0] for name in (*old.values(), *names.values()) if OPTIONS in name}:
+        before, after = (
+            {uid: name for uid, name in each.items() if name.partition(OPTIONS)[0] == table} for each in (old, names)
+        )
+        places = {name: uid for uid, name in after.items()}
+        unclear = len({*before.values()}) < len(before) or len(places) < len(after)
+        if unclear or after.keys() & old.keys() - before.keys():  # which were saved without options in their names
+            continue
+        here = [*before, *(uid for uid in after if uid in sources and uid not in old)]
+        to = {uid: places[name] for uid, name in before.items() if name in places}
+        to |= {uid: uid for uid in here if uid not in to and uid not in to.values()}
+        free = iter([uid for uid in here if uid not in to.values()])
+        to |= {uid: next(free) for uid in here if uid not in to}
+        found |= {uid: place for uid, place in to.items() if uid != place}
+    return found
 
 
 def _list(names: Iterable[str]) -> str:

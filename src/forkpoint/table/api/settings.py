@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from forkpoint.api.configuration import Configuration
+from forkpoint.api.configuration import TYPO, Configuration
+from forkpoint.errors import ConfigError
 from forkpoint.functions.state.ttl import Duration, to_ms
 from forkpoint.wording import parse_duration_ms
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from forkpoint.table.session import Session
 
 TIME_ZONE, DIALECT = "table.local-time-zone", "table.sql-dialect"
+STATE_TTL, IDLE_TIMEOUT = "table.exec.state.ttl", "table.exec.source.idle-timeout"
+DUPLICATES = "table.exec.source.cdc-events-duplicate"
+"""Flink's option: whether sources of changes may have the same change twice."""
+_KEYS = (TIME_ZONE, DIALECT, STATE_TTL, IDLE_TIMEOUT, DUPLICATES)
 _CODE_LENGTH = "table.generated-code.max-length"
 
 
@@ -78,7 +84,11 @@ class EnvironmentSettings:
             return self._settings
 
 
-STATE_TTL = "table.exec.state.ttl"
+def check_spelling(key: str) -> None:
+    """Raise ConfigError for a key that is not one of SQL's options, but nearly."""
+    near = get_close_matches(key, _KEYS, 1, TYPO)
+    if near and near != [key]:
+        raise ConfigError(f"there is no option {key!r}; did you mean {near[0]!r}?")
 
 
 class SqlDialect(Enum):

@@ -78,7 +78,7 @@ def _source(
 
 
 def _rows(options: TableOptions) -> KafkaRecordDeserializationSchema[Any]:
-    schema, key = options.table.schema, _key_fields(options)
+    schema, key = options.table.schema, key_fields(options)
     if options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL" or not key:
         options.ignore("key.format")
         options.prefixed("key.protobuf.")
@@ -126,7 +126,7 @@ def _start(options: TableOptions) -> KafkaOffsetsInitializer:
 
 
 def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
-    key, schema = _key_fields(options), options.table.schema
+    key, schema = key_fields(options), options.table.schema
     if options.choice("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL") == "ALL" or not key:
         values = serialization(options, schema)
     elif has_changes(options):
@@ -142,7 +142,7 @@ def kafka_sink(options: TableOptions) -> KafkaSink[Any]:
     return _sink(options, serializer.build())
 
 
-def _key_fields(options: TableOptions) -> Schema:
+def key_fields(options: TableOptions) -> Schema:
     """The columns ``key.fields``: records with one key are in one partition, in order."""
     fields, given = {field.name: field for field in options.table.schema}, options.get("key.fields")
     names = [] if given is None else [name.strip() for name in given.split(";")]

@@ -32,7 +32,8 @@ class Connector:
     """``takes``: the changes that its sink can take: "added" rows only, "upserts" (the row of each primary key), or "all".
     ``makes``: those that its source has. Both may depend on options. A source may have Changes as elements; with ``as_changes``,
     so has the sink. ``keyed``: it needs a primary key. ``has_metadata``: of messages, for columns. ``has_partitions``: it takes
-    PARTITIONED BY. ``replaces``: INSERT OVERWRITE. ``lookup``: finds rows by a key, of these columns."""
+    PARTITIONED BY. ``replaces``: INSERT OVERWRITE. ``lookup``: finds rows by a key, of these columns. ``keys``: the columns whose
+    values say where its sink writes a change."""
 
     source: Callable[[TableOptions], Source[Any]] | None = None
     sink: Callable[[TableOptions], Sink[Any]] | None = None
@@ -44,6 +45,7 @@ class Connector:
     has_partitions: bool = False
     replaces: bool = False
     lookup: Callable[[TableOptions, tuple[str, ...]], LookupTable] | None = None
+    keys: Callable[[TableOptions], tuple[str, ...]] = lambda options: ()
 
 
 def _kafka_source(options: TableOptions) -> Source[Any]:
@@ -56,6 +58,12 @@ def _kafka_sink(options: TableOptions) -> Sink[Any]:
     from forkpoint.table.connectors.kafka import kafka_sink
 
     return kafka_sink(options)
+
+
+def _kafka_keys(options: TableOptions) -> tuple[str, ...]:
+    from forkpoint.table.connectors.kafka import key_fields
+
+    return tuple(field.name for field in key_fields(options))
 
 
 def _upsert_kafka_source(options: TableOptions) -> Source[Any]:
@@ -101,7 +109,7 @@ def _state_source(options: TableOptions) -> Source[Any]:
 
 
 CONNECTORS: Mapping[str, Connector] = {
-    "kafka": Connector(_kafka_source, _kafka_sink, changes_by_format, changes_by_format, has_metadata=True),
+    "kafka": Connector(_kafka_source, _kafka_sink, changes_by_format, changes_by_format, has_metadata=True, keys=_kafka_keys),
     "upsert-kafka": Connector(_upsert_kafka_source, _upsert_kafka_sink, "upserts", "upserts", keyed=True, has_metadata=True),
     "datagen": Connector(_datagen_source),
     "jdbc": Connector(_jdbc_source, _jdbc_sink, "upserts", as_changes=True, lookup=_jdbc_lookup),
@@ -136,6 +144,11 @@ def makes(table: CreateTable) -> str:
 def takes(table: CreateTable) -> str:
     """The changes that can be written into a table, by the same words."""
     return _of(connector_of(table).takes, TableOptions(table))
+
+
+def ordering_key(table: CreateTable) -> tuple[str, ...]:
+    """The columns by whose values the changes in a table stay in order; none if they need not."""
+    return connector_of(table).keys(TableOptions(table)) or table.primary_key
 
 
 def _of(changes: Changes, options: TableOptions) -> str:
