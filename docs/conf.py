@@ -71,6 +71,7 @@ NAVIGATION: dict[str, list[str]] = {
         "column-wise",
         "async",
         "iterations",
+        "patterns",
         "formats",
         "typing",
         "testing",
