@@ -104,6 +104,16 @@ class Asked(IterativeCondition.Context):
             step = step.before
         return self._events.elements(numbers[::-1])
 
+    def matched(self) -> list[tuple[str, Any]]:
+        """The elements that the partial match has accepted so far, in order, each with its stage."""
+        steps: list[Step] = []
+        step: Step | None = None if self._run is None else self._run.step
+        while step is not None:
+            steps.append(step)
+            step = step.before
+        elements = self._events.elements([step.event for step in reversed(steps)])
+        return [(step.stage, element) for step, element in zip(reversed(steps), elements, strict=True)]
+
     def timestamp(self) -> int:
         return self._time_ms
 
@@ -120,13 +130,20 @@ class Emission(PatternProcessFunction.Context):
         self._events = events
         self._times: list[int] = []
         self._keys: list[int] = []
+        self._match: Match = {}
         self._time_ms = 0
         self._processing_time_ms = processing_time_ms
 
     def matched(self, match: Match, time_ms: int) -> Matched:
         """The elements of a match, which the function is called with at this time."""
-        self._time_ms = time_ms
+        self._time_ms, self._match = time_ms, match
         return {stage: self._events.elements(numbers) for stage, numbers in match.items()}
+
+    def rows(self) -> list[tuple[str, Any]]:
+        """The elements of the match in order, each with its stage."""
+        numbers = sorted((number, stage) for stage, numbers in self._match.items() for number in numbers)
+        elements = self._events.elements([number for number, _ in numbers])
+        return [(stage, element) for (_, stage), element in zip(numbers, elements, strict=True)]
 
     def add(self, results: Iterable[Any] | None, key: int) -> None:
         if results is None:

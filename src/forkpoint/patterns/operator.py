@@ -51,7 +51,7 @@ Bools = npt.NDArray[np.bool_]
 @dataclass(frozen=True)
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
-    processing time (not ``event_time``) there are none."""
+    processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp."""
 
     kind = "pattern"
 
@@ -61,6 +61,7 @@ class PatternSpec(KeyedSpec):
     comparator: Comparator | None = None
     late_tag: OutputTag[Any] | None = None
     event_time: bool = True
+    time_column: str = ""
 
     def states(self) -> list[DeclaredState]:
         found = [DeclaredState.of(runs_descriptor()), DeclaredState.of(events_descriptor(self.element_type))]
@@ -82,6 +83,7 @@ class PatternMatching(KeyedOperator):
         automaton = automaton_of(spec.pattern)
         self._matcher = Matcher(automaton, spec.pattern.skip, self._uid)
         self._codec = RunsCodec(automaton, self._uid)
+        self._time_column = spec.time_column
         self._compare = None if spec.comparator is None else cmp_to_key(spec.comparator)
         self._collector = Collector(info.operator)
         self._fn = spec.fn
@@ -107,6 +109,9 @@ class PatternMatching(KeyedOperator):
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         self._log, self._set = ChangeLog(), []
         self._collector.begin(epoch)
+        if self._time_column:
+            inputs = [inputs[0].slice(0, inputs[0].size)]
+            inputs[0].stamp(None, self._time_column)
         if self._sort is not None:
             ready, now_ms = self._sort.run(inputs, epoch), to_flink_ms(epoch.window.end)
             due: Sequence[bytes] = self._sort.due_keys

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.expressions import (
     COMMUTATIVE,
     Call,
@@ -29,11 +30,10 @@ from forkpoint.relational.plan import (
     PRESENT,
     RIGHT,
     Aggregate,
-    AggregateCall,
     Apply,
     AsOf,
     Join,
-    Order,
+    Match,
     Over,
     Plan,
     Process,
@@ -69,7 +69,7 @@ def merged(plan: Plan) -> Plan:
             return replace(plan, input=merged(plan.input))
         case Union():
             return Union(tuple(map(merged, plan.inputs)))
-        case Window() | Apply() | Process():
+        case Window() | Apply() | Process() | Match():
             return replace(plan, input=merged(plan.input))
         case Unnest(below, of, names, outer):
             return Unnest(merged(below), of, names, outer)
@@ -133,6 +133,8 @@ def canonical_with_columns(plan: Plan) -> tuple[Plan, Replacements]:
         return _canonical_apply(plan)
     if isinstance(plan, Process):
         return _canonical_process(plan)
+    if isinstance(plan, Match):
+        return _canonical_match(plan)
     if isinstance(plan, Union):
         return _canonical_union(plan), {field.name: Column(field.name, field.type) for field in plan.schema}
     if isinstance(plan, Join):
@@ -256,6 +258,14 @@ def _canonical_process(plan: Process) -> tuple[Plan, Replacements]:
     fields = tuple(Field(prefix + field.name.removeprefix(prefix), field.type) for field in plan.fields)
     found = replace(plan, input=rows, fields=fields, time=plan.time and fields[-1].name)
     return found, {old.name: Column(new.name, new.type) for old, new in zip(plan.fields, fields, strict=True)}
+
+
+def _canonical_match(plan: Match) -> tuple[Plan, Replacements]:
+    """Its input keeps its columns' names, which conditions and measures refer to."""
+    source, condition, columns = filtered(plan.input)
+    rows = Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.input.schema))
+    found = replace(plan, input=rows)
+    return found, {field.name: Column(field.name, field.type) for field in found.schema}
 
 
 def _canonical_over(plan: Over) -> tuple[Plan, Replacements]:

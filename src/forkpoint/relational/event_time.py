@@ -11,6 +11,7 @@ from forkpoint.relational.plan import (
     Apply,
     AsOf,
     Join,
+    Match,
     Over,
     Plan,
     Process,
@@ -24,6 +25,7 @@ from forkpoint.relational.plan import (
     unwrapped,
     window_columns,
 )
+from forkpoint.relational.row_patterns import MATCH_ROWTIME
 from forkpoint.relational.windows import Windows
 
 
@@ -38,6 +40,8 @@ def rowtimes(plan: Plan) -> frozenset[str]:
             return frozenset() if windows.processing else frozenset({time})
         case Process(time=time):
             return frozenset({time} if time else ())
+        case Match(reads=reads, processing=False):
+            return frozenset(str(read) for read in reads if read.function == MATCH_ROWTIME)
         case Unnest(input=input) | Apply(input=input) | Over(input=input, until=Column() | Call()):
             return rowtimes(input)
         case Join(left=left, right=right, within=Within(windows=Windows())):
@@ -111,6 +115,8 @@ def why_not_rowtime(plan: Plan, name: str) -> str:
             return "GROUP BY and DISTINCT lose event time, unless they group by window_start, window_end and window_time"
         case Window(names=(_, _, time)):
             return f"the event time of windows is {time}"
+        case Match():
+            return "the event time of matches is MATCH_ROWTIME() in MEASURES"
         case Process(time=time):
             return f"the event time of the function's results is {time}" if time else "give the function on_time => DESCRIPTOR(…)"
         case Union(inputs=inputs):

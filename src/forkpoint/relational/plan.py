@@ -8,8 +8,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from forkpoint.relational.calls import AggregateCall, Order, OverCall
 from forkpoint.relational.expressions import Call, Column, Expression, Item, conjuncts_of
 from forkpoint.relational.expressions import Literal as Literal_
+from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
 from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.relational.windows import ROLES, WINDOW_NAMES, WindowColumn, Windows, duration_us
 
@@ -54,25 +56,6 @@ class Select(msgspec.Struct, frozen=True, tag_field="node", tag="select"):
     @property
     def schema(self) -> Schema:
         return tuple(Field(item.name, item.of.type) for item in self.items)
-
-
-class AggregateCall(msgspec.Struct, frozen=True):
-    """An aggregate function over the rows of a group. ``argument`` is None for ``COUNT(*)``. ``condition``: FILTER.
-    ``accumulator``: the type of a user's function's, whose argument is the ROW of its arguments."""
-
-    function: str
-    argument: Expression | None
-    condition: Expression | None
-    type: SqlType
-    distinct: bool = False
-    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
-
-    def __str__(self) -> str:
-        argument = "*" if self.argument is None else str(self.argument)
-        if self.accumulator is not msgspec.UNSET:
-            argument = argument.removeprefix("ROW(").removesuffix(")")
-        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
-        return text if self.condition is None else f"{text} FILTER (WHERE {self.condition})"
 
 
 def key_name(key: Expression) -> str:
@@ -183,6 +166,28 @@ class Process(msgspec.Struct, frozen=True, tag_field="node", tag="process"):
         return self.fields
 
 
+class Match(msgspec.Struct, frozen=True, tag_field="node", tag="match", omit_defaults=True):
+    """MATCH_RECOGNIZE: a row for each match of a pattern in the rows of the input with equal ``partition``, which are its
+    columns, in their ``order``, event time first. The result has ``partition`` and ``reads``, by their texts. ``skip``: as of
+    AfterMatchSkipStrategy. ``within_ms``: how long a match may take. ``processing``: the order is that in which rows come."""
+
+    input: Plan
+    partition: tuple[str, ...]
+    order: tuple[Order, ...]
+    pattern: RowPattern
+    defined: tuple[Defined, ...]
+    reads: tuple[Matched, ...]
+    skip: str
+    skip_to: str = ""
+    within_ms: int | None = None
+    processing: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        columns = {field.name: field for field in self.input.schema}
+        return (*(columns[name] for name in self.partition), *(Field(str(read), read.type) for read in self.reads))
+
+
 class Within(msgspec.Struct, frozen=True):
     """Bounds of the event times of a join's two rows: left less right is at least ``lower_us`` and at most ``upper_us``. ``left``
     and ``right`` are over the columns of the inputs. ``windows``: if both are the last moments of the rows' windows."""
@@ -258,42 +263,6 @@ class Join(msgspec.Struct, frozen=True, tag_field="node", tag="join"):
         return self.pads(RIGHT if side == LEFT else LEFT) or (side == LEFT and self.kind in ("semi", "anti"))
 
 
-class Order(msgspec.Struct, frozen=True):
-    of: Expression
-    descending: bool
-    nulls_first: bool
-
-    def __str__(self) -> str:
-        return f"{self.of} {'DESC' if self.descending else 'ASC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
-
-
-class Frame(msgspec.Struct, frozen=True):
-    """The rows that an aggregate with OVER reads: from ``before`` rows before the current one to ``after`` rows after it (None:
-    all). ``unit``: RANGE counts in what the rows are ordered by, intervals in microseconds, and includes rows of equal order."""
-
-    unit: Literal["ROWS", "RANGE"]
-    before: int | None
-    after: int | None
-
-    def __str__(self) -> str:
-        before, after = ("UNBOUNDED" if each is None else str(each) for each in (self.before, self.after))
-        return f"{self.unit} BETWEEN {before} PRECEDING AND {after} FOLLOWING"
-
-
-class OverCall(msgspec.Struct, frozen=True):
-    """A function of a row and of others of its partition. ``frame``: of an aggregate. ``accumulator``: as of AggregateCall."""
-
-    function: str
-    arguments: tuple[Expression, ...]
-    type: SqlType
-    frame: Frame | None = None
-    accumulator: SqlType | msgspec.UnsetType = msgspec.UNSET
-
-    def __str__(self) -> str:
-        text = f"{self.function}({', '.join(map(str, self.arguments))})"
-        return text if self.frame is None else f"{text} {self.frame}"
-
-
 class Over(msgspec.Struct, frozen=True, tag_field="node", tag="over"):
     """The rows of the input, with a column for each call, which reads the rows with equal ``partition`` in their ``order``.
     ``until``: the last moment of the window of a partition's rows, if it has those of one; then only their final result is
@@ -331,7 +300,7 @@ def plain_name(column: str) -> str:
     return column
 
 
-Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply | Process
+Plan = Scan | Select | Aggregate | Union | Join | Over | Window | Unnest | Apply | Process | Match
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -390,7 +359,7 @@ def keys_of(plan: Plan) -> list[Key]:
     match plan:
         case Scan(updating=updating, key=key):
             return [frozenset(key)] if updating and key else []
-        case Union() | Window() | Unnest() | Process():
+        case Union() | Window() | Unnest() | Process() | Match():
             return []
         case Aggregate(_, keys):
             return [frozenset(key.name for key in keys)]

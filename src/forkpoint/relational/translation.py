@@ -21,6 +21,8 @@ from forkpoint.relational.operators.joins.interval_join import IntervalJoinSpec
 from forkpoint.relational.operators.joins.keyed_rows import KeyedRowsSpec
 from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
+from forkpoint.relational.operators.match import match_spec
+from forkpoint.relational.operators.match import partition_key as partition_of_match
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
 from forkpoint.relational.operators.select import OrderedSpec, UpsertSpec, select_spec
@@ -35,6 +37,7 @@ from forkpoint.relational.plan import (
     Aggregate,
     Apply,
     Join,
+    Match,
     Over,
     Plan,
     Process,
@@ -105,6 +108,8 @@ class Translator:
             return self._unnest(below, condition, items, schema, weighted=weighted)
         if isinstance(below, Apply):
             return self._apply(below, condition, items, schema, weighted=weighted)
+        if isinstance(below, Match):
+            return selected(self._match(below), (condition, items), schema, weighted=weighted)
         if isinstance(below, Process):
             return selected(self._process(below), (condition, items), schema, weighted=weighted)
         if isinstance(below, Aggregate):
@@ -207,6 +212,14 @@ class Translator:
         kept = items_of(fields[: len(below)])
         rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
         return selected(rows, (condition, items), schema, weighted=weighted)
+
+    def _match(self, node: Match) -> tuple[Edge, ...]:
+        """A row for each match of a pattern."""
+        assert isinstance(node.input, Select)
+        rows = self._select(node.input.input, node.input.condition, node.input.items)
+        keyed = tuple(replace(edge, partitioning=partition_of_match(node)) for edge in rows)
+        uid = free_name(f"{self.name}-match", self._taken)
+        return (Edge(Transformation(match_spec(node), "match", keyed, row_type(node.schema), uid=uid)),)
 
     def _process(self, node: Process) -> tuple[Edge, ...]:
         """The results of a process function. It runs once, whatever reads them."""

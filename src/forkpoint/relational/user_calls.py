@@ -21,6 +21,7 @@ from forkpoint.relational.plan import (
     Aggregate,
     Apply,
     Join,
+    Match,
     Over,
     Plan,
     Process,
@@ -63,7 +64,7 @@ def isolated(plan: Plan, unsure: Unsure, refuse: Refuse) -> Plan:
             for call in _found([plan.condition], unsure):
                 refuse(call.function, "is not deterministic, so a join cannot compare its results; call it in a subquery")
             return replace(plan, left=isolated(left, unsure, refuse), right=isolated(right, unsure, refuse))
-        case Process(below):
+        case Process(below) | Match(below):
             return replace(plan, input=isolated(below, unsure, refuse))
         case Apply():  # made by this function, for a view
             return plan

@@ -68,7 +68,7 @@ def _refuse_lost_words(tokens: list[Token], query: Query) -> None:
             raise query.source.error(query.start + token.start, "hints are for queries and tables, not for expressions")
         name = token.token_type.name
         if token.text.upper() == "MATCH_RECOGNIZE" and following is not None and following.text == "(":
-            problem = "MATCH_RECOGNIZE is not supported yet; a process function finds patterns with state and timers"
+            problem = "MATCH_RECOGNIZE follows a table in FROM: FROM t MATCH_RECOGNIZE (…)"
             raise query.source.error(query.start + token.start, problem)
         if name == "PARAMETER":
             raise query.source.error(query.start + token.start, "@ is not supported here")

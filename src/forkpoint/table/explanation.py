@@ -17,6 +17,7 @@ from forkpoint.relational.plan import (
     Aggregate,
     Apply,
     Join,
+    Match,
     Over,
     Plan,
     Process,
@@ -33,6 +34,7 @@ from forkpoint.relational.plan import (
 from forkpoint.relational.precision import in_ms
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
+from forkpoint.relational.windows import duration
 from forkpoint.sql.statements import CreateTable
 from forkpoint.table.endless_state import REMEDY
 
@@ -137,6 +139,10 @@ def _described(node: Plan, ttl_ms: int | None) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
+        case Match(partition=partition, pattern=pattern, within_ms=within_ms):
+            by = f" by {', '.join(partition)}" if partition else ""
+            kept = "without limit" if within_ms is None else f"for {duration(within_ms)}"
+            return f"Match {' '.join(map(str, pattern.parts))}{by}; keeps the rows of partial matches, {kept}"
         case Process(function=function, partition=partition, uid=uid):
             by = f" by {', '.join(partition)}, with its own state" if partition else ""
             return f"Process {function}{by}, uid {uid}"

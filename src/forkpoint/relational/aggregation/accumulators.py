@@ -25,13 +25,17 @@ from forkpoint.errors import JobFailed
 from forkpoint.relational.aggregation import collected, kept, moments, ordered
 from forkpoint.relational.aggregation.sums import with_added
 from forkpoint.relational.aggregation.user import Aggregator
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.digits import MOST, OF_INTEGERS, adjusted, of_quotient
 from forkpoint.relational.expressions import Call, Column, Expression
 from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.functions.user import known_function, without_versions
-from forkpoint.relational.plan import Aggregate, AggregateCall, is_updating
+from forkpoint.relational.plan import (
+    Aggregate,
+    is_updating,
+)
 from forkpoint.relational.types import BIGINT, DOUBLE, INTERVALS, STRING, SqlType, array_type, decimal_type, digits_of
 
 Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "kept", "user", "merge"]

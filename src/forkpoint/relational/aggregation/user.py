@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.relational.aggregation import kept
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.functions.user import Form
 from forkpoint.relational.functions.user_columns import Opened, column_given, objects_of
-from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.types import SqlType
 from forkpoint.runtime.operators.base import NOT_USERS, shorten
 from forkpoint.types import Types

@@ -13,13 +13,13 @@ import pyarrow as pa
 from forkpoint.decoders import convert
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.relational.aggregation.accumulators import Accumulator, accumulators_of, key_label, needs, result
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.canonical import canonical
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item
 from forkpoint.relational.plan import (
     Aggregate,
-    AggregateCall,
     Plan,
     Scan,
     Select,

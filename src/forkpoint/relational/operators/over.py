@@ -15,10 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, accumulated, needs, result
+from forkpoint.relational.calls import AggregateCall, Frame, Order, OverCall
 from forkpoint.relational.changes import Longs, Owned, consolidated
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.joins.pairs import Rows
-from forkpoint.relational.plan import AggregateCall, Frame, Order, Over, OverCall
+from forkpoint.relational.plan import (
+    Over,
+)
 from forkpoint.runtime.columnar.keys import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts
 

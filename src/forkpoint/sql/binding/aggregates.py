@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES, listed
 from forkpoint.relational.aggregation.collected import PERCENTILE
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of
 from forkpoint.relational.functions.user import UserFunction
-from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.precision import converted
 from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, SqlType, array_type
 from forkpoint.sql.binding.grouping import GROUPING

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.digits import MOST
-from forkpoint.relational.expressions import Call, Expression, Literal, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Literal, columns_of
 from forkpoint.relational.functions import FUNCTIONS, castable
 from forkpoint.relational.functions.changing import ARRIVAL, CLOCK, RANDOM, clock_call
 from forkpoint.relational.functions.intervals import OF_INTERVALS
 from forkpoint.relational.functions.seconds import OF_SECONDS, TIME_TEXT
 from forkpoint.relational.functions.times import PART_FUNCTIONS
 from forkpoint.relational.functions.user import UserFunction
-from forkpoint.relational.plan import AggregateCall
 from forkpoint.relational.precision import converted, same_values
 from forkpoint.relational.types import BOOLEAN, INTERVALS, STRING, SqlType, array_type, decimal_type, map_type, time_type
 from forkpoint.sql.binding.aggregates import bind_aggregate, is_aggregate
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from forkpoint.sql.binding.subqueries import Values
 
     Node = Any
+
+
+class Reads(Protocol):
+    """Columns for what an expression of MATCH_RECOGNIZE reads of a match."""
+
+    def column(self, node: Node, binder: Binder) -> Column | None: ...
+
 
 _BINARY: Mapping[type, str] = {
     exp.Add: "+",
@@ -98,7 +105,7 @@ def function_names() -> list[str]:
 class Binder:
     """Binds the expressions of one query. ``aggregates``: what it has found, by their text; None where they are not allowed, with
     ``clause``, the name of that place. ``offset``: of the query in its source. ``calls``: what calls mean in this query, by their
-    text."""
+    text. ``matched``: what is read of the rows of a match."""
 
     scope: Scope
     offset: int
@@ -108,9 +115,12 @@ class Binder:
     values: Values | None = None
     overs: Overs | None = None
     calls: Mapping[str, Expression] = field(default_factory=dict)
+    matched: Reads | None = None
 
     def bind(self, node: Node) -> Expression:
         """The typed expression. Raises SqlError."""
+        if self.matched is not None and (column := self.matched.column(node, self)) is not None:
+            return column
         asked = self._asked(node)
         if asked is not None:
             return asked

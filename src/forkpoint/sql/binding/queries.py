@@ -10,14 +10,13 @@ from sqlglot import exp
 
 from forkpoint.errors import ConfigError
 from forkpoint.relational.bounds import bounded
+from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
 from forkpoint.relational.functions.changing import changes
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions, is_user
 from forkpoint.relational.plan import (
     ONE_ROW,
     Aggregate,
-    AggregateCall,
-    Order,
     Plan,
     Select,
     Union,
@@ -35,6 +34,7 @@ from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.grouping import GROUPING, Keys
 from forkpoint.sql.binding.hints import check_tables, joined, named, with_ttl
 from forkpoint.sql.binding.joins import join, join_order
+from forkpoint.sql.binding.match import MatchCall, bind_match
 from forkpoint.sql.binding.over import OVER, Overs, limited, order_of
 from forkpoint.sql.binding.processes import ProcessCall, bind_process
 from forkpoint.sql.binding.scopes import Relation, Scope
@@ -326,6 +326,8 @@ class _QueryBinder:
         call = self._table_functions.get(name)
         if call is not None:
             data, binder = self.bind(call.data), Binder(Scope(self._source, (), functions=self._functions), self._offset)
+            if isinstance(call, MatchCall):
+                return bind_match(call, data, binder)
             return bind_process(call, data, binder) if isinstance(call, ProcessCall) else in_ms(bind_window(call, data, binder))
         if hint is not None and name in self._local:
             raise hint.error(f"{name!r} is a query, which has no options")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from sqlglot import exp
 
 from forkpoint.relational.aggregation.accumulators import AGGREGATES
+from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.changes import rows_only
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import (
@@ -35,7 +36,6 @@ from forkpoint.relational.plan import (
     PRESENT,
     RIGHT,
     Aggregate,
-    AggregateCall,
     Join,
     JoinKind,
     Plan,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.relational.functions.user import Functions
+from forkpoint.sql.binding.match import MatchCall, match_call
 from forkpoint.sql.binding.processes import ProcessCall, process_call
 from forkpoint.sql.binding.windows import PARAMETERS, WindowCall, window_call
 from forkpoint.sql.errors import SqlError
@@ -20,7 +21,7 @@ from forkpoint.sql.tokens import CALL
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
-TableCall = WindowCall | ProcessCall
+TableCall = WindowCall | ProcessCall | MatchCall
 _QUERY = ("SELECT", "WITH", "(")
 """What a subquery begins with."""
 
@@ -41,6 +42,13 @@ class Calls:
         kept: list[Token] = []
         at = 0
         while at < len(tokens):
+            if tokens[at].text.upper() == "MATCH_RECOGNIZE" and kept and tokens[at + 1 : at + 2] and tokens[at + 1].text == "(":
+                closing = self._closing(tokens, at + 1)
+                data = self._before(kept)
+                found = match_call(self, tokens[at], data, tokens[at + 2 : closing])
+                kept[len(kept) - len(data) :] = [self._named(tokens[at], found)]
+                at = closing + 1
+                continue
             in_table = tokens[at].token_type.name == "TABLE" and len(tokens) > at + 3 and tokens[at + 1].text == "("
             name = at + 2 if in_table else at
             call = self._call(tokens, name) if name + 1 < len(tokens) and tokens[name + 1].text == "(" else None
@@ -69,6 +77,19 @@ class Calls:
             return None  # a mistake in an expression
         return process_call(self, tokens[at], function, tokens[at + 2 : self._closing(tokens, at + 1)])
 
+    def _before(self, tokens: list[Token]) -> list[Token]:
+        """The tokens of the table at the end: a subquery, or a name."""
+        if tokens[-1].text != ")":
+            start = len(tokens) - 1
+            while start >= 2 and tokens[start - 1].token_type.name == "DOT":
+                start -= 2
+            return tokens[start:]
+        depth, start = 0, len(tokens)
+        while start and (depth or start == len(tokens)):
+            start -= 1
+            depth += (tokens[start].token_type.name == "R_PAREN") - (tokens[start].token_type.name == "L_PAREN")
+        return tokens[start:]
+
     def _named(self, first: Token, call: TableCall) -> Token:
         from sqlglot.tokenizer_core import Token, TokenType
 
@@ -78,19 +99,30 @@ class Calls:
 
     def table(self, data: list[Token]) -> tuple[Any, tuple[Token, ...]]:
         """The query of ``TABLE name`` or a subquery, and the names of its PARTITION BY."""
-        from sqlglot.tokenizer_core import Token, TokenType
-
         words = [token.text.upper() for token in data[:3]]
         if words[0] == "TABLE" and (words[1:2] != ["("] or words[2] in _QUERY):
             data = data[1:]
         opening = next((at for at in (0, 1) if data[at : at + 1] and data[at].text == "("), None)
         end = 0 if opening is None else self._closing(data, opening)
         at = next((at for at in range(end, len(data)) if data[at].text.upper().startswith("PARTITION")), len(data))
-        first, partition = data[0], data[at + 1 :]
-        kinds = {TokenType.SELECT: "SELECT", TokenType.STAR: "*", TokenType.FROM: "FROM"}
-        before = [Token(kind, word, first.line, first.col, first.start, first.end) for kind, word in kinds.items()]
-        tree = self.parsed([*before, *self.taken_out(data[:at])])
+        partition = data[at + 1 :]
+        tree = self.parsed([*self.selecting(data[0]), *self.taken_out(data[:at])])
         return tree, tuple(token for token in partition if token.text.upper() not in ("BY", "(", ")", ","))
+
+    def selecting(self, first: Token) -> list[Token]:
+        """``SELECT * FROM``, at the place of a token."""
+        from sqlglot.tokenizer_core import Token, TokenType
+
+        kinds = {TokenType.SELECT: "SELECT", TokenType.STAR: "*", TokenType.FROM: "FROM"}
+        return [Token(kind, word, first.line, first.col, first.start, first.end) for kind, word in kinds.items()]
+
+    def ordering(self, table: Token, order: list[Token]) -> list[Token]:
+        """``t ORDER BY`` and what follows it."""
+        from sqlglot.tokenizer_core import Token, TokenType
+
+        at = order[0]
+        name = Token(TokenType.IDENTIFIER, "t", table.line, table.col, table.start, table.end)
+        return [name, Token(TokenType.ORDER_BY, "ORDER BY", at.line, at.col, at.start, at.end), *order]
 
     def parsed(self, tokens: list[Token]) -> Any:
         return syntax_tree(tokens, self.query)

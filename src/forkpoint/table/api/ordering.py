@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forkpoint.relational.calls import Order
 from forkpoint.relational.expressions import Column
-from forkpoint.relational.plan import Order, Over, Plan, Select, is_sort
+from forkpoint.relational.plan import (
+    Over,
+    Plan,
+    Select,
+    is_sort,
+)
 
 
 @dataclass(frozen=True)

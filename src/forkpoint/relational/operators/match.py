@@ -1,0 +1,208 @@
+"""MATCH_RECOGNIZE on the automaton of patterns: variables become stages, conditions and measures read the rows of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.patterns.conditions import ALWAYS, Atom, Condition
+from forkpoint.patterns.events import Asked, Emission
+from forkpoint.patterns.functions import Matched as MatchedElements
+from forkpoint.patterns.functions import PatternProcessFunction
+from forkpoint.patterns.operator import PatternSpec
+from forkpoint.patterns.pattern import Contiguity, Pattern, Stage, Times
+from forkpoint.patterns.skipping import AfterMatchSkipStrategy
+from forkpoint.relational.aggregation.accumulators import accumulated, needs, result
+from forkpoint.relational.calls import AggregateCall, Order
+from forkpoint.relational.changes import row_type
+from forkpoint.relational.evaluation import evaluate
+from forkpoint.relational.expressions import Column, Expression, replace_columns
+from forkpoint.relational.operators.keyed import key_by
+from forkpoint.relational.plan import Match
+from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
+from forkpoint.relational.scalars import scalar
+
+Rows = Sequence[tuple[str, Any]]
+"""The rows of a match in order, each with its variable."""
+
+
+def match_spec(node: Match) -> PatternSpec:
+    """The operator of a MATCH_RECOGNIZE, whose input has the columns of the node's."""
+    names = [field.name for field in node.input.schema]
+    defined = {each.variable: _condition(each, names) for each in node.defined}
+    strategy = AfterMatchSkipStrategy(node.skip, node.skip_to, bool(node.skip_to))  # type: ignore[arg-type]
+    stages = tuple(_stage(part, defined) for part in node.pattern.parts)
+    if node.within_ms is not None:
+        stages = (*stages[:-1], replace(stages[-1], total_ms=node.within_ms))
+    time, *ties = node.order or (None,)
+    return PatternSpec(
+        Pattern(stages, strategy),
+        _Measures(tuple(map(names.index, node.partition)), tuple(_reader(each, names) for each in node.reads)),
+        row_type(node.input.schema),
+        _comparator(ties, names) if ties else None,
+        event_time=not node.processing,
+        time_column=time.of.name if isinstance(time, Order) and isinstance(time.of, Column) and not node.processing else "",
+    )
+
+
+def partition_key(node: Match) -> KeyBy:
+    """The key by which the rows are distributed."""
+    fields = {field.name: field.type for field in node.input.schema}
+    at = tuple(map(list(fields).index, node.partition))
+    return key_by(node.partition, node.partition, [fields[name] for name in node.partition], at)
+
+
+# -- the pattern -------------------------------------------------------------------------------------------------------
+
+
+def _stage(part: RowPattern, defined: Mapping[str, Condition]) -> Stage:
+    """A part of the pattern, which comes right after the one before."""
+    group = None if part.variable else Pattern(tuple(_stage(each, defined) for each in part.parts))
+    times = None
+    if (part.low, part.high) not in ((1, 1), (0, 1)):
+        greedy = not part.reluctant and group is None and part.low != part.high
+        times = Times(max(part.low, 1), part.high, Contiguity.STRICT, greedy)
+    condition = defined.get(part.variable, ALWAYS)
+    return Stage(part.variable, Contiguity.STRICT, group, condition, times=times, optional=part.low == 0)
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+def _condition(defined: Defined, names: list[str]) -> Atom:
+    """The condition of a variable: over columns if it reads the row alone."""
+    own = ((), (defined.variable,))
+    if all(each.function == "LAST" and not each.offset and each.variables in own for each in defined.reads):
+        columns = {str(each): Column(each.column, each.type) for each in defined.reads}
+        return Atom(_never_called, columns=_OverColumns(replace_columns(defined.condition, lambda c: columns[c.name])))
+    readers = {str(each): _reader(each, names) for each in defined.reads}
+    return Atom(_Reading(defined.variable, defined.condition, readers, defined.reads), iterative=True)
+
+
+@dataclass(frozen=True)
+class _OverColumns:
+    of: Expression
+
+    def holds(self, elements: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        return np.asarray(evaluate(self.of, elements).fill_null(False).to_numpy(zero_copy_only=False), bool)
+
+    def __str__(self) -> str:
+        return str(self.of)
+
+
+class _Reading:
+    """A condition that also reads rows that have matched before."""
+
+    def __init__(
+        self, variable: str, of: Expression, readers: dict[str, Callable[[Rows], Any]], reads: Sequence[Matched]
+    ) -> None:
+        self._variable, self._of, self._readers, self._reads = variable, of, readers, reads
+        self._scalar: Callable[[dict[str, Any]], Any] | None = None
+
+    def __call__(self, row: Any, asked: Asked) -> bool:
+        if self._scalar is None:
+            self._scalar = scalar(self._of, [Column(str(each), each.type) for each in self._reads])
+        rows = [*asked.matched(), (self._variable, row)]
+        return self._scalar({name: reader(rows) for name, reader in self._readers.items()}) is True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_scalar": None}
+
+
+def _never_called(_: Any) -> bool:
+    raise AssertionError("a condition over columns is asked of all rows at once")
+
+
+# -- what is read of matches -------------------------------------------------------------------------------------------
+
+
+def _reader(read: Matched, names: list[str]) -> Callable[[Rows], Any]:
+    if read.call is not None:
+        argument = read.call.argument
+        return _Aggregating(read.call, read.variables, names.index(argument.name) if isinstance(argument, Column) else None)
+    column = names.index(read.column) if read.column else None
+    return _Reader(read.function, read.variables, column, read.offset)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    function: str
+    variables: tuple[str, ...]
+    column: int | None
+    offset: int
+
+    def __call__(self, rows: Rows) -> Any:
+        found = [each for each in rows if each[0] in self.variables] if self.variables else rows
+        if len(found) <= self.offset:
+            return None
+        variable, row = found[self.offset] if self.function == "FIRST" else found[-1 - self.offset]
+        return variable if self.column is None else row[self.column]
+
+
+@dataclass(frozen=True)
+class _Aggregating:
+    call: AggregateCall
+    variables: tuple[str, ...]
+    column: int | None
+
+    def __call__(self, rows: Rows) -> Any:
+        found = [row for variable, row in rows if not self.variables or variable in self.variables]
+        starts = np.array([0, len(found)])
+        parts = []
+        for accumulator in needs(self.call, updating=False):
+            none = pa.nulls(1, accumulator.type.arrow_type)
+            values = None
+            if accumulator.input is not None and self.column is not None:
+                assert self.call.argument is not None
+                name, of = self.call.argument.name, self.call.argument.type.arrow_type  # type: ignore[union-attr]
+                table = pa.RecordBatch.from_arrays([pa.array([row[self.column] for row in found], of)], names=[name])
+                values = evaluate(accumulator.input, table)
+            parts.append(accumulated(accumulator, values, None, starts, none) if found else none)
+        value = result(self.call, parts)[0].as_py()
+        return 0 if value is None and self.call.function == "COUNT" else value
+
+
+class _Measures(PatternProcessFunction[Any, Any]):
+    """Emits a row for each match: its partition, and what is read of its rows."""
+
+    def __init__(self, partition: tuple[int, ...], readers: tuple[Callable[[Rows], Any], ...]) -> None:
+        self._partition, self._readers = partition, readers
+
+    def process_match(self, match: MatchedElements, ctx: PatternProcessFunction.Context) -> Iterable[tuple[Any, ...]]:
+        assert isinstance(ctx, Emission)
+        rows = ctx.rows()
+        first = rows[0][1]
+        return [(*(first[at] for at in self._partition), *(reader(rows) for reader in self._readers))]
+
+
+# -- ties --------------------------------------------------------------------------------------------------------------
+
+
+def _comparator(order: Sequence[Order], names: list[str]) -> Callable[[Any, Any], int]:
+    """Orders rows of one time."""
+    keys = [(names.index(each.of.name), each.descending, each.nulls_first) for each in order if isinstance(each.of, Column)]
+    return _Ties(tuple(keys))
+
+
+@dataclass(frozen=True)
+class _Ties:
+    keys: tuple[tuple[int, bool, bool], ...]
+
+    def __call__(self, one: Any, other: Any) -> int:
+        for at, descending, nulls_first in self.keys:
+            a, b = one[at], other[at]
+            if a is None or b is None:
+                found = (b is None) - (a is None)  # NULL first
+                found = found if nulls_first else -found
+            else:
+                found = (a > b) - (a < b)
+                found = -found if descending else found
+            if found:
+                return found
+        return 0

@@ -1,0 +1,73 @@
+"""Patterns of rows, as MATCH_RECOGNIZE has them: parts of its node of the plan. Frozen, and JSON when stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from forkpoint.relational.calls import AggregateCall
+from forkpoint.relational.expressions import Expression
+from forkpoint.relational.types import SqlType
+
+MATCH_ROWTIME = "MATCH_ROWTIME"
+
+
+class RowPattern(msgspec.Struct, frozen=True):
+    """A variable, or the ``parts`` of a group, which follow each other without rows in between; ``low`` to ``high`` times (None:
+    any number), as often as possible unless ``reluctant``."""
+
+    variable: str = ""
+    parts: tuple[RowPattern, ...] = ()
+    low: int = 1
+    high: int | None = 1
+    reluctant: bool = False
+
+    def __str__(self) -> str:
+        of = self.variable or f"({' '.join(map(str, self.parts))})"
+        return f"{of}{self.quantifier}"
+
+    @property
+    def quantifier(self) -> str:
+        if (self.low, self.high) == (1, 1):
+            return ""
+        short = {(0, 1): "?", (0, None): "*", (1, None): "+"}.get((self.low, self.high))
+        text = short or (
+            f"{{{self.low}}}" if self.low == self.high else f"{{{self.low},{'' if self.high is None else self.high}}}"
+        )
+        return text + "?" * self.reluctant
+
+    def variables(self) -> Iterator[str]:
+        if self.variable:
+            yield self.variable
+        for part in self.parts:
+            yield from part.variables()
+
+
+class Matched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is read of the rows of a match that are mapped to one of the ``variables`` (none: all rows). FIRST and LAST: a column
+    of the row that is ``offset`` after the first, or before the last. AGGREGATE: ``call`` over these rows. CLASSIFIER: the
+    variable of the last row. MATCH_ROWTIME: its event time."""
+
+    function: str
+    variables: tuple[str, ...]
+    type: SqlType
+    column: str = ""
+    offset: int = 0
+    call: AggregateCall | None = None
+
+    def __str__(self) -> str:
+        of = "|".join(self.variables)
+        if self.call is not None:
+            return f"{self.call}{' of ' * bool(of)}{of}"
+        column = f"{of}.{self.column}" if of and self.column else of + self.column
+        return f"{self.function}({column}{f', {self.offset}' * bool(self.offset)})"
+
+
+class Defined(msgspec.Struct, frozen=True):
+    """What a row must be to be mapped to a variable. ``condition`` is over ``reads``, by their texts: the row itself is the last
+    one of its variable."""
+
+    variable: str
+    condition: Expression
+    reads: tuple[Matched, ...]

@@ -1,0 +1,367 @@
+"""Binds MATCH_RECOGNIZE: the pattern of a table's rows, what a row must be for each variable, and what is shown of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlglot import exp
+
+from forkpoint.relational.calls import Order
+from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
+from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.plan import Match, Plan, Select, is_updating
+from forkpoint.relational.row_patterns import MATCH_ROWTIME, Defined, Matched, RowPattern
+from forkpoint.relational.types import STRING
+from forkpoint.sql.binding.aggregates import aggregate_call, is_aggregate
+from forkpoint.sql.binding.expressions import Binder
+from forkpoint.sql.binding.over import order_of
+from forkpoint.sql.binding.scopes import Relation, Scope
+from forkpoint.sql.binding.times import interval_of
+from forkpoint.sql.errors import SqlError, did_you_mean
+from forkpoint.sql.match_clauses import PatternText, clauses_of, listed
+from forkpoint.sql.tokens import called_name, named_calls
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
+
+    from forkpoint.sql.binding.table_calls import Calls
+
+    Node = Any
+
+_NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", MATCH_ROWTIME, "MATCH_PROCTIME")
+_SKIP = {"TO NEXT ROW": "skip_to_next", "PAST LAST ROW": "skip_past_last_event"}
+_USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
+
+
+@dataclass(frozen=True)
+class MatchCall:
+    """A MATCH_RECOGNIZE. ``data``: the query of its table. ``at``: its offset in the source. ``measures``, ``defined``:
+    expressions with their names. ``skip``: with the variable to skip to, or ""."""
+
+    at: int
+    data: Node
+    partition: tuple[Token, ...]
+    order: Node
+    measures: tuple[tuple[Node, Token], ...]
+    skip: tuple[str, str]
+    pattern: RowPattern
+    pattern_at: int
+    within: Node
+    subsets: Mapping[str, tuple[str, ...]]
+    defined: tuple[tuple[Token, Node], ...]
+    function: str = "MATCH_RECOGNIZE"
+
+
+def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token]) -> MatchCall:
+    """``data``: the tokens of its table; ``tokens``: those in its parentheses. Raises SqlError."""
+
+    def error(at: Token | int, problem: str) -> SqlError:
+        return calls.query.source.error(at if isinstance(at, int) else calls.at(at), problem)
+
+    clauses = clauses_of(tokens, error)
+    for word in ("PATTERN", "DEFINE"):
+        if not clauses.get(word):
+            raise error(first, f"MATCH_RECOGNIZE needs {word}: {_USE}")
+    if not clauses.get("ORDER BY"):
+        raise error(first, "MATCH_RECOGNIZE needs ORDER BY the event time of its rows")
+    if "ALL" in clauses:
+        raise error(
+            clauses["ALL"][0] if clauses["ALL"] else first, "ALL ROWS PER MATCH is not supported yet; use ONE ROW PER MATCH"
+        )
+    opening, closing = clauses["PATTERN"][0], clauses["PATTERN"][-1]
+    start, end = calls.at(opening) + 1, calls.at(closing)
+    if opening.text != "(" or closing.text != ")":
+        raise error(opening, f"PATTERN is in parentheses: {_USE}")
+    source = calls.query.source
+    pattern = PatternText(source.text[start:end], start, error).read()
+    partition = tuple(token for token in clauses.get("PARTITION BY", ()) if token.token_type.name != "COMMA")
+    order = calls.parsed([*calls.selecting(clauses["ORDER BY"][0]), *calls.ordering(first, clauses["ORDER BY"])])
+    return MatchCall(
+        calls.at(first),
+        calls.table(data)[0],
+        partition,
+        order.args["order"],
+        tuple(_measure(part, calls, error) for part in listed(clauses["MEASURES"])) if clauses.get("MEASURES") else (),
+        _skip(clauses.get("AFTER", []), error),
+        pattern,
+        start,
+        calls.parsed(clauses["WITHIN"]) if clauses.get("WITHIN") else None,
+        dict(_subset(part, error) for part in listed(clauses["SUBSET"])) if clauses.get("SUBSET") else {},
+        tuple(_definition(part, calls, error) for part in listed(clauses["DEFINE"])),
+    )
+
+
+def _measure(tokens: list[Token], calls: Calls, error: Any) -> tuple[Node, Token]:
+    if len(tokens) < 3 or tokens[-2].text.upper() != "AS":
+        raise error(tokens[-1], "a measure has a name: LAST(A.price) AS last_price")
+    if tokens[0].text.upper() in ("FINAL", "RUNNING") and tokens[1].text != ".":
+        tokens = tokens[1:]  # they are the same in a row for each match
+    return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1]
+
+
+def _definition(tokens: list[Token], calls: Calls, error: Any) -> tuple[Token, Node]:
+    if len(tokens) < 3 or tokens[1].text.upper() != "AS":
+        raise error(tokens[0], f"DEFINE says what a variable is: {_USE}")
+    return tokens[0], calls.parsed(named_calls(tokens[2:], _NAVIGATION))
+
+
+def _skip(tokens: list[Token], error: Any) -> tuple[str, str]:
+    """AFTER MATCH SKIP, by default as in Flink."""
+    if not tokens:
+        return "skip_past_last_event", ""
+    words = [token.text.upper() for token in tokens]
+    rest = " ".join(words[2:])
+    if words[:2] != ["MATCH", "SKIP"]:
+        raise error(tokens[0], "expected AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, or TO FIRST or TO LAST and a variable")
+    if rest in _SKIP:
+        return _SKIP[rest], ""
+    if words[2:3] == ["TO"] and len(words) in (4, 5) and (len(words) == 4 or words[3] in ("FIRST", "LAST")):
+        return "skip_to_first" if words[3] == "FIRST" and len(words) == 5 else "skip_to_last", tokens[-1].text
+    raise error(tokens[-1], "expected AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, or TO FIRST or TO LAST and a variable")
+
+
+def _subset(tokens: list[Token], error: Any) -> tuple[str, tuple[str, ...]]:
+    if len(tokens) < 5 or tokens[1].text != "=" or tokens[2].text != "(":
+        raise error(tokens[0], "SUBSET gives several variables a name: SUBSET X = (A, B)")
+    return tokens[0].text, tuple(token.text for token in tokens[3:-1] if token.token_type.name != "COMMA")
+
+
+# -- binding -----------------------------------------------------------------------------------------------------------
+
+
+def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
+    """The rows of the matches. Raises SqlError."""
+    source = binder.scope.source
+
+    def error(problem: str, at: Token | None = None) -> SqlError:
+        return source.error(call.at if at is None else binder.offset + at.start, problem)
+
+    if is_updating(data):
+        raise error("MATCH_RECOGNIZE takes rows that are only added, but its table also changes rows that it had before")
+    variables = _variables(call, error, source)
+    rows = _Rows(call, data, binder, variables)
+    partition = tuple(rows.partitioned(token, error) for token in call.partition)
+    order, processing = _order(call, rows, error)
+    defined = tuple(rows.defined(token, node, error) for token, node in call.defined)
+    unknown = next((t for t, _ in call.defined if t.text not in set(call.pattern.variables())), None)
+    if unknown is not None:
+        raise error(f"PATTERN has no variable {unknown.text!r}; {did_you_mean(unknown.text, call.pattern.variables())}", unknown)
+    skip, to = call.skip
+    if to and to not in variables:
+        raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, variables)}")
+    _check_pattern(call, source)
+    reads: dict[str, Matched] = {}
+    measures = [(token.text, rows.bound(node, reads, "")) for node, token in call.measures]
+    within = None if call.within is None else _within_ms(call, binder)
+    if not reads:  # a row has columns
+        reads["CLASSIFIER()"] = Matched("CLASSIFIER", (), STRING)
+    found = Match(
+        Select(data, None, tuple(rows.items.values())),
+        partition,
+        order,
+        call.pattern,
+        defined,
+        tuple(reads.values()),
+        skip,
+        to,
+        within,
+        processing,
+    )
+    columns = {each.name: each for each in found.schema}
+    items = [Item(name, Column(name, columns[name].type)) for name in partition]
+    return Select(found, None, (*items, *(Item(name, of) for name, of in measures)))
+
+
+def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str, ...]]:
+    """The variables, and those that SUBSET gives a name, with the ones that each stands for."""
+    names = list(call.pattern.variables())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise source.error(
+            call.pattern_at, f"PATTERN has variable {twice!r} twice; give one another name, with the same condition"
+        )
+    found: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
+    for name, parts in call.subsets.items():
+        missing = next((part for part in parts if part not in found), None)
+        if missing is not None or name in found:
+            raise error(f"SUBSET {name}: {missing or name!r} is {'no' if missing else 'a'} variable of PATTERN")
+        found[name] = parts
+    return found
+
+
+def _check_pattern(call: MatchCall, source: Any) -> None:
+    """Refuse what can match no rows, or whose end is not known."""
+    parts = call.pattern.parts
+    if all(part.low == 0 for part in parts):
+        raise source.error(call.pattern_at, "a pattern that can match no rows is not supported; make a variable necessary")
+    last = parts[-1]
+    if last.high != last.low and not last.reluctant and (last.low, last.high) != (0, 1):
+        raise source.error(
+            call.pattern_at,
+            f"the last variable, {last}, is greedy: its end is not known until another row comes; write {last}?, or end with a "
+            "variable that is the row after it",
+        )
+
+
+def _order(call: MatchCall, rows: _Rows, error: Any) -> tuple[tuple[Order, ...], bool]:
+    """ORDER BY, event time first, and whether it is processing time."""
+    found = []
+    for node in call.order.expressions:
+        of = rows.plain(node.this)
+        if not isinstance(of, Column):
+            raise rows.binder.error(node, "ORDER BY takes columns here; compute others in a subquery")
+        found.append(order_of(node, Column(rows.read(of), of.type), rows.binder))
+    first, name = call.order.expressions[0], _name_of(found[0])
+    if is_processing_time(rows.data, name):
+        return (), True
+    if name not in rowtimes(rows.data) or found[0].descending:
+        raise rows.binder.error(first, f"ORDER BY starts with event time, ascending: {why_not_rowtime(rows.data, name)}")
+    return tuple(found), False
+
+
+def _name_of(order: Order) -> str:
+    assert isinstance(order.of, Column)
+    return order.of.name
+
+
+def _within_ms(call: MatchCall, binder: Binder) -> int:
+    node = call.within
+    if not isinstance(node, exp.Interval):
+        raise binder.error(node, "WITHIN takes an interval, such as WITHIN INTERVAL '1' HOUR")
+    unit, count = interval_of(binder, node)
+    if unit in ("MONTH", "YEAR") or count < 1000 or count % 1000:
+        raise binder.error(node, "WITHIN takes an interval of whole milliseconds, at least one")
+    return count // 1000
+
+
+@dataclass
+class _Rows:
+    """What is read of rows and matches. ``items``: the columns of the rows, by their texts."""
+
+    call: MatchCall
+    data: Plan
+    binder: Binder
+    variables: Mapping[str, tuple[str, ...]]
+    items: dict[str, Item] = field(default_factory=dict)
+
+    def plain(self, node: Node) -> Expression:
+        """An expression of a row's own columns."""
+        scope = Scope(self.binder.scope.source, (Relation.of("", self.data),), functions=self.binder.scope.functions)
+        return Binder(scope, self.binder.offset, None, "in MATCH_RECOGNIZE").bind(node)
+
+    def read(self, of: Expression) -> str:
+        """The name of the column with an expression of a row."""
+        name = of.name if isinstance(of, Column) else str(of)
+        self.items.setdefault(name, Item(name, of))
+        return name
+
+    def partitioned(self, token: Token, error: Any) -> str:
+        columns = {each.name: each for each in self.data.schema}
+        if token.text not in columns:
+            raise error(f"there is no column {token.text!r}; {did_you_mean(token.text, columns)}", token)
+        if columns[token.text].type.is_nested:
+            raise error(f"PARTITION BY takes no {columns[token.text].type.name} yet; partition by its parts", token)
+        return self.read(Column(token.text, columns[token.text].type))
+
+    def defined(self, variable: Token, node: Node, error: Any) -> Defined:
+        reads: dict[str, Matched] = {}
+        if next(each for each in self.call.defined if each[0].text == variable.text)[0] is not variable:
+            raise error(f"variable {variable.text!r} is defined twice", variable)
+        condition = self.bound(node, reads, variable.text)
+        if condition.type.name != "BOOLEAN":
+            raise self.binder.error(node, f"DEFINE {variable.text} AS takes a condition, not {condition.type.name}")
+        return Defined(variable.text, condition, tuple(reads.values()))
+
+    def bound(self, node: Node, reads: dict[str, Matched], variable: str) -> Expression:
+        """An expression of a match. ``variable``: whose row is asked about; "" in MEASURES."""
+        binder = replace(self.binder, matched=_Reads(self, reads, variable), clause="in MATCH_RECOGNIZE")
+        return binder.bind(node)
+
+
+@dataclass
+class _Reads:
+    """Takes what an expression reads of a match out of it. ``found``: by the name of the column that stands for it."""
+
+    rows: _Rows
+    found: dict[str, Matched]
+    variable: str
+
+    def column(self, node: Node, binder: Binder) -> Column | None:
+        """The column that stands for a node; None if it is no read itself."""
+        name = called_name(node)
+        match name:
+            case "FIRST" | "LAST":
+                return self._kept(self._neighbour(name, node, binder))
+            case "PREV" | "NEXT":
+                remedy = "LAST(A.price, 1)" if name == "PREV" else "a variable for the next row"
+                raise binder.error(node, f"{name} is not supported; write {remedy}")
+            case "MATCH_NUMBER" | "MATCH_PROCTIME":
+                raise binder.error(node, f"{name}() is not supported yet")
+            case "CLASSIFIER":
+                return self._kept(Matched(name, (), STRING))
+            case "MATCH_ROWTIME":
+                return self._kept(self._rowtime(node, binder))
+        if is_aggregate(node):
+            return self._kept(self._aggregate(node, binder))
+        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            return self._kept(self._value("LAST", node, 0, binder))
+        return None
+
+    def _kept(self, read: Matched) -> Column:
+        self.found[str(read)] = read
+        return Column(str(read), read.type)
+
+    def _rowtime(self, node: Node, binder: Binder) -> Matched:
+        time = self.rows.call.order.expressions[0].this.name
+        fields = {each.name: each.type for each in self.rows.data.schema}
+        if self.variable or time not in rowtimes(self.rows.data):
+            raise binder.error(node, "MATCH_ROWTIME() is for MEASURES of rows with event time")
+        return Matched(MATCH_ROWTIME, (), fields[time].with_null(False), self.rows.read(Column(time, fields[time])))
+
+    def _neighbour(self, name: str, node: Node, binder: Binder) -> Matched:
+        arguments = node.expressions
+        offset = 0
+        if len(arguments) == 2 and isinstance(arguments[1], exp.Literal) and str(arguments[1].this).isdigit():
+            offset = int(arguments[1].this)
+        elif len(arguments) != 1:
+            raise binder.error(node, f"{name} takes a value, and a whole number of rows: {name}(A.price, 1)")
+        if is_aggregate(arguments[0]) or called_name(arguments[0]) in _NAVIGATION:
+            raise binder.error(arguments[0], f"{name} takes columns of a row")
+        return self._value(name, arguments[0], offset, binder)
+
+    def _value(self, name: str, node: Node, offset: int, binder: Binder) -> Matched:
+        """A value of one row: its columns, all of one variable."""
+        variables, own = self._own_columns(node, binder)
+        of = self.rows.plain(own)
+        return Matched(name, variables, of.type.with_null(), self.rows.read(of), offset)
+
+    def _own_columns(self, node: Node, binder: Binder) -> tuple[tuple[str, ...], Node]:
+        """The variables that the columns of an expression are of, and the expression without them."""
+        named = {column.table for column in node.find_all(exp.Column)}
+        if len(named) > 1:
+            raise binder.error(node, f"the columns of {node.sql()} are of several variables; a value is of one row")
+        own = node.copy()
+        for column in own.find_all(exp.Column):
+            column.set("table", None)
+        qualifier = next(iter(named), "")
+        if not qualifier:
+            return (), own
+        if qualifier not in self.rows.variables:
+            raise binder.error(node, f"PATTERN has no variable {qualifier!r}; {did_you_mean(qualifier, self.rows.variables)}")
+        return self.rows.variables[qualifier], own
+
+    def _aggregate(self, node: Node, binder: Binder) -> Matched:
+        variables, own = self._own_columns(node, binder)
+        for star in own.find_all(exp.Column):
+            if isinstance(star.this, exp.Star):
+                star.replace(exp.Star())
+        scope = Scope(binder.scope.source, (Relation.of("", self.rows.data),), functions=binder.scope.functions)
+        inner = Binder(scope, binder.offset, None, "inside an aggregate")
+        call = aggregate_call(inner, own, inner)
+        if call.condition is not None or call.accumulator is not msgspec.UNSET or call.distinct:
+            raise binder.error(node, "FILTER, DISTINCT and functions in Python are not supported in MATCH_RECOGNIZE yet")
+        argument = None if call.argument is None else Column(self.rows.read(call.argument), call.argument.type)
+        return Matched("AGGREGATE", variables, call.type, call=msgspec.structs.replace(call, argument=argument))
