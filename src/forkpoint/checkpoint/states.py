@@ -139,6 +139,11 @@ class StateInfo(Record, frozen=True, kw_only=True):
         return self.name.startswith(_REPLACED) and self.definition not in (None, EMITTED)
 
     @property
+    def is_of_query(self) -> bool:
+        """Whether it is the state of a query, which is right only if all rows so far are in it."""
+        return self.definition is not None and "pattern" not in self.definition
+
+    @property
     def is_shown(self) -> bool:
         """Whether a query's operator computes what it shows from this state."""
         return self.definition is not None and "view" in self.definition

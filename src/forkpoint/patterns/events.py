@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 
+from forkpoint.functions import MapStateDescriptor
 from forkpoint.patterns.conditions import Atom, IterativeCondition
 from forkpoint.patterns.functions import Matched, PatternProcessFunction
-from forkpoint.patterns.matching import Match, Run, Step
+from forkpoint.patterns.matching import Match, Run, steps_of
 from forkpoint.runtime.event_time.watermarks import timer_position, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
 from forkpoint.runtime.operators.emission import Collector
@@ -24,10 +26,10 @@ _NUMBER = Types.LONG()
 class KeyEvents:
     """The events of the current key by number: those of this epoch, and those in state that partial matches point at."""
 
-    def __init__(self, backend: KeyedBackend, name: str, of: TypeInformation) -> None:
-        backend.record("map", name, of, _NUMBER)
-        self._backend, self._sid = backend, backend.sid(name)
-        self._guard: Guard = backend.guard(name, of)
+    def __init__(self, backend: KeyedBackend, state: MapStateDescriptor[int, Any]) -> None:
+        backend.record("map", state.name, state.value_type, _NUMBER, definition=state.definition)
+        self._backend, self._sid = backend, backend.sid(state.name)
+        self._guard: Guard = backend.guard(state.name, state.value_type)
         self._prefixes: Sequence[bytes] = ()
         self._prefix = b""
         self._kept: dict[int, Any] = {}
@@ -52,7 +54,7 @@ class KeyEvents:
             self._kept[number] = self._guard.decoded(data)
         return [self._guard.give(self._kept[number]) for number in numbers]
 
-    def store(self, held: set[int], needed: set[int], log: ChangeLog) -> None:
+    def store(self, held: AbstractSet[int], needed: AbstractSet[int], log: ChangeLog) -> None:
         """Keep the events that are ``needed``, of those in state (``held``) and of this epoch."""
         for number in sorted(needed - held):
             log.keys.append(self._name(number))
@@ -96,23 +98,14 @@ class Asked(IterativeCondition.Context):
         return answer
 
     def get_events_for_pattern(self, name: str) -> list[Any]:
-        numbers: list[int] = []
-        step: Step | None = None if self._run is None else self._run.step
-        while step is not None:
-            if step.stage == name:
-                numbers.append(step.event)
-            step = step.before
-        return self._events.elements(numbers[::-1])
+        steps = () if self._run is None else steps_of(self._run)
+        return self._events.elements([step.event for step in steps if step.stage == name])
 
     def matched(self) -> list[tuple[str, Any]]:
         """The elements that the partial match has accepted so far, in order, each with its stage."""
-        steps: list[Step] = []
-        step: Step | None = None if self._run is None else self._run.step
-        while step is not None:
-            steps.append(step)
-            step = step.before
-        elements = self._events.elements([step.event for step in reversed(steps)])
-        return [(step.stage, element) for step, element in zip(reversed(steps), elements, strict=True)]
+        steps = () if self._run is None else steps_of(self._run)
+        elements = self._events.elements([step.event for step in steps])
+        return [(step.stage, element) for step, element in zip(steps, elements, strict=True)]
 
     def timestamp(self) -> int:
         return self._time_ms

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from forkpoint.errors import UserFunctionError
@@ -18,22 +19,21 @@ from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 
 
 class Step(NamedTuple):
-    """An event, by its number, that joined a match for a stage."""
+    """An event, by its number, that joined a match for a stage, and its time."""
 
     stage: str
     event: int
+    at_ms: int
     before: Step | None
 
 
 class Run(NamedTuple):
-    """A partial match. ``state``: its number. ``start``: the number of its first event, at ``start_ms``; the last was at
-    ``last_ms``."""
+    """A partial match. ``state``: its number. ``start``: the number of its first event, at ``start_ms``."""
 
     state: int
     step: Step
     start: int
     start_ms: int
-    last_ms: int
 
 
 Match = dict[str, list[int]]
@@ -57,6 +57,14 @@ class Runs:
     def all(self) -> Iterator[Run]:
         yield from self.partial
         yield from self.completed
+
+    def copy(self) -> Runs:
+        return Runs(self.next_event, list(self.partial), list(self.completed))
+
+    def same_as(self, other: Runs) -> bool:
+        """Whether they are the same runs: one that goes on unchanged is the same object."""
+        pairs = zip_longest(self.all, other.all)
+        return all(one is another for one, another in pairs)
 
 
 class Move(NamedTuple):
@@ -111,7 +119,7 @@ class Matcher:
             goes_on: list[Run] = []
             for stage, target, completed in decision.moves:
                 if stage:
-                    moved = Run(target, Step(stage, number, run.step), run.start, run.start_ms, time_ms)
+                    moved = Run(target, Step(stage, number, time_ms, run.step), run.start, run.start_ms)
                 else:
                     moved = run if target == run.state else run._replace(state=target)
                 (found if self._states[target].kind is Kind.FINAL else goes_on).append(moved)
@@ -121,7 +129,7 @@ class Matcher:
                 partial += goes_on
         for stage, target, completed in self._decision(self.automaton.start, truth, None).moves:
             if stage:
-                begun = Run(target, Step(stage, number, None), number, time_ms, time_ms)
+                begun = Run(target, Step(stage, number, time_ms, None), number, time_ms)
                 (found if self._states[target].kind is Kind.FINAL else partial).append(begun)
                 if completed is not None:
                     found.append(begun._replace(state=completed))
@@ -201,7 +209,8 @@ class Matcher:
         of_all = None if total_ms is None else run.start_ms + total_ms
         if within_ms is None:
             return of_all
-        return run.last_ms + within_ms if of_all is None else min(of_all, run.last_ms + within_ms)
+        of_gap = run.step.at_ms + within_ms
+        return of_gap if of_all is None else min(of_all, of_gap)
 
     def advance(self, runs: Runs, time_ms: int) -> tuple[list[Match], list[Match]]:
         """End the partial matches whose time is over: those that are complete thereby, and those that have timed out."""
@@ -258,15 +267,20 @@ class Matcher:
         return to
 
 
-def events_of(run: Run) -> Match:
-    """The events of a match, by stage in the order of their first events."""
+def steps_of(run: Run) -> list[Step]:
+    """The steps of a match, in order."""
     steps: list[Step] = []
     step: Step | None = run.step
     while step is not None:
         steps.append(step)
         step = step.before
+    return steps[::-1]
+
+
+def events_of(run: Run) -> Match:
+    """The events of a match, by stage in the order of their first events."""
     match: Match = {}
-    for step in reversed(steps):
+    for step in steps_of(run):
         match.setdefault(step.stage, []).append(step.event)
     return match
 

@@ -7,7 +7,7 @@ timer. In processing time events are taken as they come, at the time of the epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cmp_to_key
@@ -22,13 +22,22 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.patterns.changes import Changed, definition_of
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.conditions import Atom
 from forkpoint.patterns.events import Asked, Emission, KeyEvents
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
-from forkpoint.patterns.matching import Matcher, Run, Runs
+from forkpoint.patterns.matching import Matcher, Runs, Step, Truth
 from forkpoint.patterns.pattern import Pattern
-from forkpoint.patterns.stored import EVENTS, PARTIAL_MATCHES, RUNS, RunsCodec, events_descriptor, events_in, runs_descriptor
+from forkpoint.patterns.stored import (
+    PARTIAL_MATCHES,
+    RUNS,
+    RunsCodec,
+    events_descriptor,
+    events_in,
+    runs_descriptor,
+    stored_paths,
+)
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, timers_until, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS
 from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs
@@ -39,7 +48,7 @@ from forkpoint.runtime.operators.event_time_sort import EventTimeSort, EventTime
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_timer_key, state_key, timer_key
+from forkpoint.state import decode_state_key, decode_timer_key, in_groups, sid_range, state_key, timer_key
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
@@ -51,7 +60,8 @@ Bools = npt.NDArray[np.bool_]
 @dataclass(frozen=True)
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
-    processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp."""
+    processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
+    ``query``: the definition of a query's state."""
 
     kind = "pattern"
 
@@ -62,16 +72,23 @@ class PatternSpec(KeyedSpec):
     late_tag: OutputTag[Any] | None = None
     event_time: bool = True
     time_column: str = ""
+    query: Mapping[str, Any] | None = None
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        """What the saved state depends on."""
+        return definition_of(self.pattern) if self.query is None else self.query
 
     def states(self) -> list[DeclaredState]:
-        found = [DeclaredState.of(runs_descriptor()), DeclaredState.of(events_descriptor(self.element_type))]
+        runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
+        found = [DeclaredState.of(runs), DeclaredState.of(events)]
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
 
     @property
     def sorting(self) -> EventTimeSortSpec:
-        return EventTimeSortSpec(self.element_type, self.late_tag)
+        return EventTimeSortSpec(self.element_type, self.late_tag, self.query)
 
     def instance(self, info: TaskInfo, state: ManagedState) -> PatternMatching:
         return PatternMatching(info, state.keyed, self)
@@ -82,7 +99,7 @@ class PatternMatching(KeyedOperator):
         super().__init__(info, backend)
         automaton = automaton_of(spec.pattern)
         self._matcher = Matcher(automaton, spec.pattern.skip, self._uid)
-        self._codec = RunsCodec(automaton, self._uid)
+        self._codec = RunsCodec(automaton)
         self._time_column = spec.time_column
         self._compare = None if spec.comparator is None else cmp_to_key(spec.comparator)
         self._collector = Collector(info.operator)
@@ -91,10 +108,15 @@ class PatternMatching(KeyedOperator):
         self._functions = [spec.fn, *(fn for atom in automaton.atoms if (fn := atom.function) is not None)]
         for fn in self._functions:
             fn.open(Context(info, backend))
-        backend.record("value", PARTIAL_MATCHES, RUNS)
+        backend.record("value", PARTIAL_MATCHES, RUNS, definition=spec.definition)
         self._sid = backend.sid(PARTIAL_MATCHES)
-        self._events = KeyEvents(backend, EVENTS, spec.element_type)
+        known = info.known_states.get(self._sid)
+        changed = known is not None and spec.query is None and known.definition != spec.definition
+        self._changed = Changed.of(known.definition, spec.definition, self._matcher) if changed and known is not None else None
+        self._converts = False
+        self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
+        self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
             self._timers = backend.sid(EVENT_TIMERS)
@@ -120,6 +142,9 @@ class PatternMatching(KeyedOperator):
             fired = timers_until(self._backend, self._queue.sid, now_ms)
             self._log.delete(fired)
             due = [decode_timer_key(name).key for name in fired]
+        self._converts = self._changed is not None and epoch.restored
+        if self._converts:
+            due = [*due, *self._stored_keys()]
         groups = self._begin(ready.main, due, epoch)
         self._asked.processing_time_ms = epoch.processing_time_ms
         emission = Emission(self._collector, self._events, epoch.processing_time_ms)
@@ -197,8 +222,9 @@ class PatternMatching(KeyedOperator):
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
-        runs = Runs() if stored is None else self._codec.decode(stored)
-        before, timeout = list(runs.all), matcher.next_timeout(runs)
+        before = Runs() if stored is None or self._converts else self._codec.decode(stored)
+        runs = self._converted(stored) if stored is not None and self._converts else before.copy()
+        timeout = matcher.next_timeout(before)
         element: Any = None
         with self._user_code(lambda: element):
             for time_ms, element, row in events:
@@ -208,10 +234,30 @@ class PatternMatching(KeyedOperator):
                 for match in matcher.accept(runs, time_ms, asked):
                     emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
             self._end(runs, key, now_ms, emission)
-        after = list(runs.all)
-        if len(before) != len(after) or any(old is not new for old, new in zip(before, after, strict=True)):
-            self._store(key, before, runs, timeout)
+        held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
+        if self._converts or not runs.same_as(before):
+            self._store(key, held, runs, timeout)
         self._backend.leave()
+
+    def _stored_keys(self) -> list[bytes]:
+        """All keys with partial matches."""
+        ranges = in_groups(range(*self._backend.groups), sid_range(0, self._sid))
+        store = self._backend.store
+        return [decode_state_key(name).key for start, stop in store.occupied(ranges) for name, _ in store.scan(start, stop)]
+
+    def _converted(self, stored: bytes) -> Runs:
+        """The partial matches of the current key, which another pattern has saved."""
+        assert self._changed is not None
+        return self._changed.runs(stored, self._answers_about)
+
+    def _answers_about(self, number: int, at_ms: int) -> Truth:
+        """What conditions say of an event of the current key."""
+        (element,) = self._events.elements([number])
+        table = pa.RecordBatch.from_arrays(self._element_type.to_columns([element]), schema=self._element_type.arrow_schema)
+        atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
+        self._asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
+        self._asked.about(element, at_ms, 0)
+        return self._asked
 
     def _end(self, runs: Runs, key: int, until_ms: int, emission: Emission) -> None:
         """End the partial matches whose time is over by then, each at its own time."""
@@ -223,12 +269,12 @@ class PatternMatching(KeyedOperator):
             for match in matches:
                 emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
 
-    def _store(self, key: int, before: list[Run], runs: Runs, timeout: int | None) -> None:
-        """Store what has become of a key's partial matches. ``timeout``: when the first of them had ended."""
-        backend, after = self._backend, list(runs.all)
+    def _store(self, key: int, before: list[Step], runs: Runs, timeout: int | None) -> None:
+        """Store what has become of a key's partial matches. ``before``: their last steps. ``timeout``: of the first of them."""
+        backend, after = self._backend, [run.step for run in runs.all]
         self._log.keys.append(state_key(backend.key_groups[key], self._sid, backend.key_bytes[key]))
         self._log.values.append(self._codec.encode(runs) if after else None)
-        self._events.store(events_in(before), events_in(after), self._log)
+        self._events.store(events_in(before).keys(), events_in(after).keys(), self._log)
         next_ms = self._matcher.next_timeout(runs)
         if next_ms is not None and next_ms != timeout:
             self._set.append(next_ms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forkpoint.errors import RestoreRefused
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.patterns.automaton import Automaton
 from forkpoint.patterns.matching import Run, Runs, Step
@@ -18,19 +17,14 @@ PARTIAL_MATCHES, EVENTS = "partial_matches", "events"
 _STEP = classless(
     "namedtuple",
     "Step",
-    (Field("stage", Types.STRING()), Field("event", Types.LONG()), Field("before", Types.LONG())),
-)
-_RUN = classless(
-    "namedtuple",
-    "PartialMatch",
     (
-        Field("waits_in", Types.STRING()),
-        Field("step", Types.LONG()),
-        Field("first_event", Types.LONG()),
-        Field("first_ms", Types.LONG()),
-        Field("last_ms", Types.LONG()),
+        Field("stage", Types.STRING()),
+        Field("event", Types.LONG()),
+        Field("at_ms", Types.LONG()),
+        Field("before", Types.LONG()),
     ),
 )
+_RUN = classless("namedtuple", "PartialMatch", (Field("waits_in", Types.STRING()), Field("last_step", Types.LONG())))
 RUNS = classless(
     "namedtuple",
     "PartialMatches",
@@ -41,56 +35,72 @@ RUNS = classless(
         Field("next_event", Types.LONG()),
     ),
 )
-"""``step``: the index of a partial match's last step in ``steps``, each with the index of the one ``before`` it, or -1."""
+"""``last_step``: an index in ``steps``, each of which has the index of the one ``before`` it, or -1."""
 
 
-def runs_descriptor() -> ValueStateDescriptor[Any]:
-    return ValueStateDescriptor(PARTIAL_MATCHES, RUNS)
+def runs_descriptor(definition: Any) -> ValueStateDescriptor[Any]:
+    found = ValueStateDescriptor(PARTIAL_MATCHES, RUNS)
+    found.definition = definition
+    return found
 
 
-def events_descriptor(of: TypeInformation) -> MapStateDescriptor[int, Any]:
+def events_descriptor(of: TypeInformation, definition: Any = None) -> MapStateDescriptor[int, Any]:
     """The events of partial matches, by number."""
     found: MapStateDescriptor[int, Any] = MapStateDescriptor(EVENTS, Types.LONG(), of)
-    found.value_type = of
+    found.value_type, found.definition = of, definition
     return found
 
 
 class RunsCodec:
-    """``uid``: of the operator, for messages."""
+    """Partial matches as bytes, and back. ``renamed``: the saved names of states, by those that they have now. ``stages``: the
+    names of stages now, by the saved ones."""
 
-    def __init__(self, automaton: Automaton, uid: str) -> None:
+    def __init__(
+        self, automaton: Automaton, renamed: Mapping[str, str] | None = None, stages: Mapping[str, str] | None = None
+    ) -> None:
         self._names = [state.name for state in automaton.states]
-        self._numbers: Mapping[str, int] = {name: number for number, name in enumerate(self._names)}
-        self._uid = uid
+        renamed, self._stages = renamed or {}, stages or {}
+        self._numbers = {renamed.get(name, name): number for number, name in enumerate(self._names)}
         self._encode, self._decode = RUNS.encode, RUNS.decode
 
     def encode(self, runs: Runs) -> bytes:
-        steps: list[tuple[str, int, int]] = []
+        steps: list[tuple[str, int, int, int]] = []
         at: dict[int, int] = {}
-        rows = [self._rows(group, steps, at) for group in (runs.partial, runs.completed)]
+        rows = [
+            [(self._names[run.state], _index(run.step, steps, at)) for run in each] for each in (runs.partial, runs.completed)
+        ]
         return self._encode((*rows, steps, runs.next_event))
-
-    def _rows(self, runs: Iterable[Run], steps: list[tuple[str, int, int]], at: dict[int, int]) -> list[tuple[Any, ...]]:
-        return [(self._names[r.state], _index(r.step, steps, at), r.start, r.start_ms, r.last_ms) for r in runs]
 
     def decode(self, data: bytes) -> Runs:
         partial, completed, rows, next_event = self._decode(data)
-        steps: list[Step] = []
-        for stage, event, before in rows:
-            steps.append(Step(stage, event, None if before < 0 else steps[before]))
-        return Runs(next_event, self._runs(partial, steps), self._runs(completed, steps))
-
-    def _runs(self, rows: Iterable[tuple[str, int, int, int, int]], steps: list[Step]) -> list[Run]:
-        try:
-            return [Run(self._numbers[name], steps[step], start, first, last) for name, step, start, first, last in rows]
-        except KeyError as unknown:
-            raise RestoreRefused(
-                f"operator {self._uid!r}: a saved partial match waits in state {unknown.args[0]!r}, which the pattern does not "
-                "have any more; restore with the saved pattern, or give the operator another uid to start without partial matches"
-            ) from None
+        if self._stages:
+            rows = [(self._stages.get(stage, stage), *rest) for stage, *rest in rows]
+        steps, firsts = _steps(rows)
+        found = [
+            [Run(self._numbers[name], steps[last], firsts[last].event, firsts[last].at_ms) for name, last in each]
+            for each in (partial, completed)
+        ]
+        return Runs(next_event, *found)
 
 
-def _index(step: Step, steps: list[tuple[str, int, int]], at: dict[int, int]) -> int:
+def stored_paths(data: bytes) -> tuple[list[Step], int]:
+    """The last steps of stored partial matches, whatever states they wait in, and the number of the next event."""
+    partial, completed, rows, next_event = RUNS.decode(data)
+    steps, _ = _steps(rows)
+    return [steps[last] for _, last in (*partial, *completed)], next_event
+
+
+def _steps(rows: Iterable[tuple[str, int, int, int]]) -> tuple[list[Step], list[Step]]:
+    """Stored steps, and the first step of the match that each is part of."""
+    steps: list[Step] = []
+    firsts: list[Step] = []
+    for stage, event, at_ms, before in rows:
+        steps.append(Step(stage, event, at_ms, None if before < 0 else steps[before]))
+        firsts.append(steps[-1] if before < 0 else firsts[before])
+    return steps, firsts
+
+
+def _index(step: Step, steps: list[tuple[str, int, int, int]], at: dict[int, int]) -> int:
     """The index of a step in ``steps``, to which it and those before it are added if they are not there. ``at``: by identity."""
     missing: list[Step] = []
     here: Step | None = step
@@ -99,19 +109,19 @@ def _index(step: Step, steps: list[tuple[str, int, int]], at: dict[int, int]) ->
         here = here.before
     before = -1 if here is None else at[id(here)]
     for each in reversed(missing):
-        steps.append((each.stage, each.event, before))
+        steps.append((each.stage, each.event, each.at_ms, before))
         before = at[id(each)] = len(steps) - 1
     return before
 
 
-def events_in(runs: Iterable[Run]) -> set[int]:
-    """The numbers of the events that partial matches point at."""
-    found: set[int] = set()
+def events_in(last_steps: Iterable[Step]) -> dict[int, int]:
+    """The events that partial matches point at: times by number."""
+    found: dict[int, int] = {}
     seen: set[int] = set()
-    for run in runs:
-        step: Step | None = run.step
+    for last in last_steps:
+        step: Step | None = last
         while step is not None and id(step) not in seen:
             seen.add(id(step))
-            found.add(step.event)
+            found[step.event] = step.at_ms
             step = step.before
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from forkpoint.patterns.changes import compare as compare_patterns
 from forkpoint.relational.definitions.groups import DIFFERENCE, OTHERWISE, REMEDY, compare_groups, stored_definition
 from forkpoint.relational.definitions.rows import compare_rows, stored_rows
 from forkpoint.relational.functions.user import is_user, parts_of
@@ -51,6 +52,10 @@ def missing_functions(definition: Any, functions: frozenset[str]) -> str:
 
 
 def _compared(saved: Any, wanted: Any) -> tuple[str, str]:
+    if saved is not None and wanted is not None and "pattern" in saved and "pattern" in wanted:
+        return "", compare_patterns(saved, wanted)
+    if saved is not None and wanted is not None and "match" in saved and "match" in wanted:
+        return _compared_matches(saved, wanted), ""
     if saved is None or wanted is None:
         return "it belongs to a query on one side only; give the operator or the table another name", ""
     if "node" in saved and "node" in wanted:
@@ -61,6 +66,14 @@ def _compared(saved: Any, wanted: Any) -> tuple[str, str]:
     if "aggregate" in saved and "aggregate" in wanted:
         return compare_groups(stored_definition(saved), stored_definition(wanted))
     return f"it belongs to another kind of query; {REMEDY}", ""
+
+
+def _compared_matches(saved: Any, wanted: Any) -> str:
+    """Measures may change, as far as the rows have their columns; matches that were shown are final."""
+    if saved["match"] != wanted["match"]:
+        return f"its partial matches are of another pattern, or of other conditions; {REMEDY}"
+    missing = ", ".join(sorted(set(wanted["columns"]) - set(saved["columns"])))
+    return f"the rows of its partial matches lack {missing}; {REMEDY}" if missing else ""
 
 
 def _called(definition: Any) -> Iterator[tuple[str, str]]:

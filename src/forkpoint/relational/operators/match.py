@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,7 +23,7 @@ from forkpoint.relational.aggregation.accumulators import accumulated, needs, re
 from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.evaluation import evaluate
-from forkpoint.relational.expressions import Column, Expression, replace_columns
+from forkpoint.relational.expressions import Column, Expression, columns_of, replace_columns
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.plan import Match
 from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
@@ -47,8 +48,15 @@ def match_spec(node: Match) -> PatternSpec:
         row_type(node.input.schema),
         _comparator(ties, names) if ties else None,
         event_time=not node.processing,
+        query=definition_of(node),
         time_column=time.of.name if isinstance(time, Order) and isinstance(time.of, Column) and not node.processing else "",
     )
+
+
+def definition_of(node: Match) -> dict[str, Any]:
+    """What the saved state depends on, and the columns of its rows. Measures are computed for each match."""
+    meaning = (node.partition, node.order, node.pattern, node.defined, node.skip, node.skip_to, node.within_ms, node.processing)
+    return {"match": msgspec.to_builtins(meaning), "columns": sorted(field.name for field in node.input.schema)}
 
 
 def partition_key(node: Match) -> KeyBy:
@@ -124,8 +132,8 @@ def _never_called(_: Any) -> bool:
 
 def _reader(read: Matched, names: list[str]) -> Callable[[Rows], Any]:
     if read.call is not None:
-        argument = read.call.argument
-        return _Aggregating(read.call, read.variables, names.index(argument.name) if isinstance(argument, Column) else None)
+        columns = () if read.call.argument is None else tuple(columns_of(read.call.argument))
+        return _Aggregating(read.call, read.variables, tuple((names.index(each.name), each) for each in columns))
     column = names.index(read.column) if read.column else None
     return _Reader(read.function, read.variables, column, read.offset)
 
@@ -149,21 +157,17 @@ class _Reader:
 class _Aggregating:
     call: AggregateCall
     variables: tuple[str, ...]
-    column: int | None
+    columns: tuple[tuple[int, Column], ...]
 
     def __call__(self, rows: Rows) -> Any:
         found = [row for variable, row in rows if not self.variables or variable in self.variables]
-        starts = np.array([0, len(found)])
+        arrays = [pa.array([row[at] for row in found], column.type.arrow_type) for at, column in self.columns]
+        table = pa.RecordBatch.from_arrays(arrays, names=[column.name for _, column in self.columns])
         parts = []
         for accumulator in needs(self.call, updating=False):
+            values = None if accumulator.input is None else evaluate(accumulator.input, table)
             none = pa.nulls(1, accumulator.type.arrow_type)
-            values = None
-            if accumulator.input is not None and self.column is not None:
-                assert self.call.argument is not None
-                name, of = self.call.argument.name, self.call.argument.type.arrow_type  # type: ignore[union-attr]
-                table = pa.RecordBatch.from_arrays([pa.array([row[self.column] for row in found], of)], names=[name])
-                values = evaluate(accumulator.input, table)
-            parts.append(accumulated(accumulator, values, None, starts, none) if found else none)
+            parts.append(accumulated(accumulator, values, None, np.array([0, len(found)]), none) if found else none)
         value = result(self.call, parts)[0].as_py()
         return 0 if value is None and self.call.function == "COUNT" else value
 

@@ -7,7 +7,7 @@ operator sees it with the watermark just below its timestamp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,15 +48,17 @@ def waiting_elements(type: TypeInformation) -> MapStateDescriptor[int, list[obje
 
 @dataclass(frozen=True)
 class EventTimeSortSpec(KeyedSpec):
-    """``element_type``: the type of waiting elements. Late elements go to ``late_tag``, or are dropped without a tag."""
+    """``element_type``: the type of waiting elements. Late elements go to ``late_tag``, or are dropped without a tag.
+    ``definition``: of a query that they wait for."""
 
     kind = "event_time_sort"
 
     element_type: TypeInformation
     late_tag: OutputTag | None
+    definition: Any = None
 
     def states(self) -> list[DeclaredState]:
-        elements = DeclaredState.of(waiting_elements(self.element_type))
+        elements = replace(DeclaredState.of(waiting_elements(self.element_type)), definition=self.definition)
         return [elements, DeclaredState(EVENT_TIMERS, "timers-event", None)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> EventTimeSort:
@@ -76,7 +78,7 @@ class EventTimeSort(KeyedOperator):
         self._times, lists = states.key_type, states.value_type
         self._guard = backend.guard(ELEMENTS, spec.element_type)
         self._sid, self._timer_sid = backend.sid(ELEMENTS), backend.sid(EVENT_TIMERS)
-        backend.record("map", ELEMENTS, lists, self._times)
+        backend.record("map", ELEMENTS, lists, self._times, definition=spec.definition)
         backend.record("timers-event", EVENT_TIMERS, None)
         self._log = ChangeLog()
 

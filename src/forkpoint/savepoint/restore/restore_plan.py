@@ -183,7 +183,7 @@ class _Planner:
         for (uid, name), state in self.wanted.items():
             operator = self.program[uid]
             before = operator.sources & read
-            if uid not in known and state.definition is not None and before:
+            if uid not in known and state.is_of_query and before:
                 why = f"it is new, and the job has read rows of {_list(before)} before; {_MISSING.format(uid)}"
                 self._row("state", uid, name, "refused", why)
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from forkpoint.relational.calls import Order
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
-from forkpoint.relational.expressions import Column, Expression, Item
+from forkpoint.relational.expressions import Column, Expression, Item, columns_of
 from forkpoint.relational.plan import Match, Plan, Select, is_updating
 from forkpoint.relational.row_patterns import MATCH_ROWTIME, Defined, Matched, RowPattern
 from forkpoint.relational.types import STRING
@@ -111,7 +111,7 @@ def _definition(tokens: list[Token], calls: Calls, error: Any) -> tuple[Token, N
 def _skip(tokens: list[Token], error: Any) -> tuple[str, str]:
     """AFTER MATCH SKIP, by default as in Flink."""
     if not tokens:
-        return "skip_past_last_event", ""
+        return "skip_to_next", ""
     words = [token.text.upper() for token in tokens]
     rest = " ".join(words[2:])
     if words[:2] != ["MATCH", "SKIP"]:
@@ -145,15 +145,18 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
     rows = _Rows(call, data, binder, variables)
     partition = tuple(rows.partitioned(token, error) for token in call.partition)
     order, processing = _order(call, rows, error)
-    defined = tuple(rows.defined(token, node, error) for token, node in call.defined)
-    unknown = next((t for t, _ in call.defined if t.text not in set(call.pattern.variables())), None)
-    if unknown is not None:
-        raise error(f"PATTERN has no variable {unknown.text!r}; {did_you_mean(unknown.text, call.pattern.variables())}", unknown)
+    named = set(call.pattern.variables())
+    _check_defined(call, named, error)
+    defined = tuple(rows.defined(token, node, error) for token, node in call.defined if token.text in named)
     skip, to = call.skip
     if to and to not in variables:
         raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, variables)}")
     _check_pattern(call, source)
     reads: dict[str, Matched] = {}
+    names = [*partition, *(token.text for _, token in call.measures)]
+    twice = next((token for _, token in call.measures if names.count(token.text) > 1), None)
+    if twice is not None:
+        raise error(f"the result has two columns {twice.text!r}: those of PARTITION BY come first; rename one", twice)
     measures = [(token.text, rows.bound(node, reads, "")) for node, token in call.measures]
     within = None if call.within is None else _within_ms(call, binder)
     if not reads:  # a row has columns
@@ -178,18 +181,28 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
 def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str, ...]]:
     """The variables, and those that SUBSET gives a name, with the ones that each stands for."""
     names = list(call.pattern.variables())
+    others = [token.text for token, _ in call.defined if token.text not in names]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise source.error(
             call.pattern_at, f"PATTERN has variable {twice!r} twice; give one another name, with the same condition"
         )
-    found: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
+    found: dict[str, tuple[str, ...]] = {name: (name,) for name in [*names, *others]}
     for name, parts in call.subsets.items():
         missing = next((part for part in parts if part not in found), None)
         if missing is not None or name in found:
             raise error(f"SUBSET {name}: {missing or name!r} is {'no' if missing else 'a'} variable of PATTERN")
         found[name] = parts
     return found
+
+
+def _check_defined(call: MatchCall, named: set[str], error: Any) -> None:
+    """Refuse a variable that looks like one of PATTERN with another spelling. Flink allows others that PATTERN does not have."""
+    lower = {name.lower(): name for name in named - {token.text for token, _ in call.defined}}
+    for token, _ in call.defined:
+        meant = lower.get(token.text.lower())
+        if token.text not in named and meant is not None:
+            raise error(f"PATTERN has no variable {token.text!r}; did you mean {meant!r}?", token)
 
 
 def _check_pattern(call: MatchCall, source: Any) -> None:
@@ -363,5 +376,6 @@ class _Reads:
         call = aggregate_call(inner, own, inner)
         if call.condition is not None or call.accumulator is not msgspec.UNSET or call.distinct:
             raise binder.error(node, "FILTER, DISTINCT and functions in Python are not supported in MATCH_RECOGNIZE yet")
-        argument = None if call.argument is None else Column(self.rows.read(call.argument), call.argument.type)
-        return Matched("AGGREGATE", variables, call.type, call=msgspec.structs.replace(call, argument=argument))
+        for column in () if call.argument is None else columns_of(call.argument):
+            self.rows.read(column)
+        return Matched("AGGREGATE", variables, call.type, call=call)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TableCall = WindowCall | ProcessCall | MatchCall
 _QUERY = ("SELECT", "WITH", "(")
 """What a subquery begins with."""
+_NAMES = ("VAR", "IDENTIFIER")
 
 
 def table_calls(tokens: Sequence[Token], query: Query, functions: Functions) -> tuple[list[Token], dict[str, TableCall]]:
@@ -44,9 +45,9 @@ class Calls:
         while at < len(tokens):
             if tokens[at].text.upper() == "MATCH_RECOGNIZE" and kept and tokens[at + 1 : at + 2] and tokens[at + 1].text == "(":
                 closing = self._closing(tokens, at + 1)
-                data = self._before(kept)
-                found = match_call(self, tokens[at], data, tokens[at + 2 : closing])
-                kept[len(kept) - len(data) :] = [self._named(tokens[at], found)]
+                start, end = self._before(kept)
+                found = match_call(self, tokens[at], kept[start:end], tokens[at + 2 : closing])
+                kept[start:] = [self._named(tokens[at], found)]
                 at = closing + 1
                 continue
             in_table = tokens[at].token_type.name == "TABLE" and len(tokens) > at + 3 and tokens[at + 1].text == "("
@@ -77,18 +78,23 @@ class Calls:
             return None  # a mistake in an expression
         return process_call(self, tokens[at], function, tokens[at + 2 : self._closing(tokens, at + 1)])
 
-    def _before(self, tokens: list[Token]) -> list[Token]:
-        """The tokens of the table at the end: a subquery, or a name."""
-        if tokens[-1].text != ")":
-            start = len(tokens) - 1
-            while start >= 2 and tokens[start - 1].token_type.name == "DOT":
-                start -= 2
-            return tokens[start:]
-        depth, start = 0, len(tokens)
-        while start and (depth or start == len(tokens)):
-            start -= 1
-            depth += (tokens[start].token_type.name == "R_PAREN") - (tokens[start].token_type.name == "L_PAREN")
-        return tokens[start:]
+    def _before(self, tokens: list[Token]) -> tuple[int, int]:
+        """Where the tokens of the table at the end begin and end: of a subquery, or a name; an alias may follow them."""
+        kinds = ["", "", *(token.token_type.name for token in tokens)]
+        end = len(tokens)
+        if kinds[-2] == "ALIAS":
+            end -= 2
+        elif kinds[-1] in _NAMES and kinds[-2] in (*_NAMES, "R_PAREN"):
+            end -= 1
+        start = end - 1
+        if tokens[start].token_type.name == "R_PAREN":
+            depth = 1
+            while start and depth:
+                start -= 1
+                depth += (tokens[start].token_type.name == "R_PAREN") - (tokens[start].token_type.name == "L_PAREN")
+        while start >= 2 and tokens[start - 1].token_type.name == "DOT":
+            start -= 2
+        return start, end
 
     def _named(self, first: Token, call: TableCall) -> Token:
         from sqlglot.tokenizer_core import Token, TokenType
