@@ -255,9 +255,10 @@ class PatternMatching(KeyedOperator):
         (element,) = self._events.elements([number])
         table = pa.RecordBatch.from_arrays(self._element_type.to_columns([element]), schema=self._element_type.arrow_schema)
         atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
-        self._asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
-        self._asked.about(element, at_ms, 0)
-        return self._asked
+        asked = Asked(self._events)
+        asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
+        asked.about(element, at_ms, 0)
+        return asked
 
     def _end(self, runs: Runs, key: int, until_ms: int, emission: Emission) -> None:
         """End the partial matches whose time is over by then, each at its own time."""
