@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +57,7 @@ def match_spec(node: Match) -> PatternSpec:
 def definition_of(node: Match) -> dict[str, Any]:
     """What the saved state depends on, and the columns of its rows. Measures are computed for each match."""
     meaning = (node.partition, node.order, node.pattern, node.defined, node.skip, node.skip_to, node.within_ms, node.processing)
-    return {"match": msgspec.to_builtins(meaning), "columns": sorted(field.name for field in node.input.schema)}
+    return {"match": json.loads(msgspec.json.encode(meaning)), "columns": sorted(field.name for field in node.input.schema)}
 
 
 def partition_key(node: Match) -> KeyBy:

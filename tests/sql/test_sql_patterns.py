@@ -1,0 +1,154 @@
+"""MATCH_RECOGNIZE: state in savepoints, changed queries, event time of results, refusals. Flink's results: tests/parity."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import forkpoint as fp
+from forkpoint.errors import RestoreRefused
+from forkpoint.sql.errors import SqlError
+from forkpoint.testing import Eof, run_local
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Price(NamedTuple):
+    symbol: str
+    price: int
+    volume: int
+    ts: fp.Instant
+
+
+def at(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+FALLS = """
+SELECT * FROM prices MATCH_RECOGNIZE (
+  PARTITION BY symbol ORDER BY ts
+  MEASURES {measures}
+  AFTER MATCH SKIP PAST LAST ROW
+  PATTERN (S D+ U)
+  DEFINE D AS D.price < {limit} AND (D.price < LAST(D.price, 1) OR (LAST(D.price, 1) IS NULL AND D.price < S.price)),
+         U AS U.price > LAST(D.price)
+)
+"""
+MEASURES = "S.price AS highest, LAST(D.price) AS lowest, COUNT(D.price) AS falls"
+FALLS_BY_MINUTE = """
+SELECT window_start, COUNT(*) AS n, SUM(falls) AS falls FROM TABLE(TUMBLE(TABLE falls, DESCRIPTOR(ended), INTERVAL '1' MINUTE))
+GROUP BY window_start, window_end
+"""
+
+
+def job(query: str):
+    def build(env, prices):
+        strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(2000).with_timestamp_assigner(lambda price, _: price.ts)
+        stream = env.from_source(prices, strategy, "prices").uid("prices").map(lambda price: price, Price)
+        tables = fp.StreamTableEnvironment.create(env)
+        schema = fp.Schema.new_builder().watermark("ts", "SOURCE_WATERMARK()").build()
+        tables.create_temporary_view("prices", stream, schema)
+        if "falls," in query:
+            pattern = FALLS.format(measures=f"{MEASURES}, MATCH_ROWTIME() AS ended", limit=1000)
+            tables.execute_sql(f"CREATE TEMPORARY VIEW falls AS {pattern}")
+        return {"found": tables.to_data_stream(tables.sql_query(query)).map(tuple)}
+
+    return build
+
+
+PRICES = [
+    Price("a", 30, 1, at(0)),
+    Price("b", 9, 1, at(1)),
+    Price("a", 10, 2, at(4)),
+    Price("a", 20, 3, at(2)),  # out of order
+    Price("b", 8, 1, at(5)),
+    Price("b", 7, 1, at(8)),
+    Eof(savepoint=True),
+    Price("a", 40, 1, at(30)),
+    Price("b", 9, 1, at(70)),
+    Price("b", 9, 1, at(90)),
+]
+
+
+def changed(tmp_path: Path, new: str) -> list[tuple]:
+    query = FALLS.format(measures=MEASURES, limit=1000)
+    saved = run_local(job(query), PRICES, state_root=tmp_path, parallelism=2)
+    assert saved.output == []
+    return sorted(run_local(job(new), PRICES, state_root=tmp_path, job_name="later", restore=saved.savepoint).output)
+
+
+def test_partial_matches_are_saved(tmp_path: Path) -> None:
+    query = FALLS.format(measures=MEASURES, limit=1000)
+    assert changed(tmp_path, query) == [("a", 30, 10, 2), ("b", 9, 7, 2)]
+
+
+def test_measures_may_change_over_the_columns_that_are_there(tmp_path: Path) -> None:
+    query = FALLS.format(measures="FIRST(D.price) AS first, U.price - S.price AS rise", limit=1000)
+    assert changed(tmp_path, query) == [("a", 20, 10), ("b", 8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("measures", "limit", "why"),
+    [
+        ("SUM(D.volume) AS volume", 1000, "the rows of its partial matches lack volume"),
+        (MEASURES, 15, "its partial matches are of another pattern, or of other conditions"),
+    ],
+)
+def test_other_changes_are_refused(measures: str, limit: int, why: str, tmp_path: Path) -> None:
+    with pytest.raises(RestoreRefused, match=why):
+        changed(tmp_path, FALLS.format(measures=measures, limit=limit))
+
+
+def test_the_time_of_a_match_is_event_time() -> None:
+    found = run_local(job(FALLS_BY_MINUTE), [price for price in PRICES if isinstance(price, Price)]).output
+    assert sorted(found) == [(at(0).replace(tzinfo=None), 1, 2), (at(60).replace(tzinfo=None), 1, 2)]
+
+
+BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (f"{BEGIN}PATTERN (A+) DEFINE A AS A.price > 1)", r"the last variable, A\+, is greedy"),
+        (f"{BEGIN}PATTERN (A* B?) DEFINE A AS A.price > 1)", "can match no rows"),
+        (f"{BEGIN}PATTERN (A | B) DEFINE A AS A.price > 1)", "alternatives"),
+        (f"{BEGIN}PATTERN (A {{- B -}} C) DEFINE A AS A.price > 1)", "exclusion"),
+        (f"{BEGIN}PATTERN (A{{}} B) DEFINE A AS A.price > 1)", "needs a number"),
+        (f"{BEGIN}PATTERN (A{{3,2}} B) DEFINE A AS A.price > 1)", "no number of rows"),
+        (f"{BEGIN}PATTERN (A B A) DEFINE A AS A.price > 1)", "PATTERN has variable 'A' twice"),
+        (f"{BEGIN}PATTERN (A B) DEFINE a AS A.price > 1)", "did you mean 'A'"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.prise > 1)", "did you mean 'price'"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS C.price > 1)", "PATTERN has no variable 'C'"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price)", "takes a condition, not BIGINT"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > PREV(A.price))", r"write LAST\(A.price, 1\)"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
+        (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
+        (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),
+        (f"{BEGIN}PATTERN (A B) WITHIN INTERVAL '1' MONTH DEFINE A AS A.price > 1)", "whole milliseconds"),
+        (f"{BEGIN}ALL ROWS PER MATCH PATTERN (A B) DEFINE A AS A.price > 1)", "ALL ROWS PER MATCH is not supported yet"),
+        (f"{BEGIN}, B.price AS p PATTERN (A B) DEFINE A AS A.price > 1)", "two columns 'p'"),
+        (f"{BEGIN}DEFINE A AS A.price > 1)", "needs PATTERN"),
+        (BEGIN.replace("ORDER BY ts", "ORDER BY price") + "PATTERN (A B) DEFINE A AS A.price > 1)", "starts with event time"),
+        (BEGIN.replace("ORDER BY ts", "ORDER BY ts DESC") + "PATTERN (A B) DEFINE A AS A.price > 1)", "starts with event time"),
+        (BEGIN.replace("BY symbol", "BY simbol") + "PATTERN (A B) DEFINE A AS A.price > 1)", "did you mean 'symbol'"),
+        (
+            BEGIN.replace("A.price AS p", "A.price + B.price * 2 AS p, A.price") + "PATTERN (A B) DEFINE A AS TRUE)",
+            "a measure has a name",
+        ),
+        (BEGIN.replace("A.price", "FIRST(A.price + B.price)") + "PATTERN (A B) DEFINE A AS TRUE)", "of several variables"),
+        (
+            "SELECT * FROM (SELECT symbol, COUNT(*) AS n FROM prices GROUP BY symbol) MATCH_RECOGNIZE (ORDER BY n "
+            "MEASURES A.n AS p PATTERN (A B) DEFINE A AS A.n > 1)",
+            "takes rows that are only added",
+        ),
+    ],
+)
+def test_mistakes_are_refused_at_their_place(query: str, problem: str) -> None:
+    with pytest.raises(SqlError, match=problem) as refused:
+        run_local(job(query), [])
+    assert "line 1, column" in str(refused.value)
+    assert "^" in str(refused.value)
