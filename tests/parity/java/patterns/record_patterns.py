@@ -10,6 +10,11 @@
   ended so, beside what had come out
 - ``each``: the same again with a watermark for every millisecond, where that gives something else
 
+``recorded_queries.json`` has an entry for each query of ``pattern_queries.py``:
+
+- ``columns``: types by name; ``rows``: in the order of output, times and decimals as text
+- ``refused``, ``failed``: as above, of the innermost cause
+
 Each runs twice, and results that differ are not recorded. Needs a JDK (17 or newer) and Maven, which gets Flink's jars into
 ``.flink/patterns`` the first time. With ``--check`` nothing is written, and the exit code tells whether Flink still gives what is
 recorded.
@@ -25,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pattern_programs
+import pattern_queries
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -73,10 +79,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these programs and queries")
     given = parser.parse_args()
     classes = java.class_path(HERE, WORK)
-    programs = [p for p in pattern_programs.PROGRAMS if not given.names or p["name"] in given.names]
-    found = twice(classes, "Patterns", programs, [p["name"] for p in programs])
-    changed = update(HERE / "recorded.json", found, [p["name"] for p in pattern_programs.PROGRAMS], given.check)
-    print(f"{len(found)} programs on Flink; {len(changed)} with other results than recorded: {changed or 'none'}")
+    changed = []
+    for main, every, file in (
+        ("Patterns", pattern_programs.PROGRAMS, "recorded"),
+        ("Queries", pattern_queries.QUERIES, "recorded_queries"),
+    ):
+        chosen = [one for one in every if not given.names or one["name"] in given.names]
+        names = [one["name"] for one in chosen]
+        found = twice(classes, main, {"tables": pattern_queries.TABLES, "entries": chosen}, names) if chosen else {}
+        others = update(HERE / f"{file}.json", found, [one["name"] for one in every], given.check)
+        print(f"{len(found)} of {main} on Flink; {len(others)} with other results than recorded: {others or 'none'}")
+        changed += others
     return 1 if given.check and changed else 0
 
 
