@@ -171,6 +171,9 @@ program("greedy_before_next", "c a1 a2 b1 a3 b2", begin("c"), then("a", "oneOrMo
 program("greedy_range", "c a1 a2 a3 a4 b", begin("c"), then("a", ["times", 2, 3], "greedy"), then("b"))
 program("greedy_range_strict", "c a1 a2 a3 d",
     begin("c"), next_("a", ["times", 1, 2], "consecutive", "greedy"), next_("x", ["or", of("a")]), then("d"))
+for count in (2, 3):
+    given = " ".join(["c", *["a"] * count, "b"])
+    program(f"greedy_range_of_{count}", given, begin("c"), then("a", ["times", 2, 3], "greedy"), then("b"))
 program("greedy_or_more", "c a1 a2 a3 b", begin("c"), then("a", ["timesOrMore", 2], "greedy"), then("b"))
 program("greedy_last", "c a1 a2 a3", begin("c"), then("a", "oneOrMore", "greedy"))
 program("greedy_before_optional", "a1 a2 b a3 c", begin("a", "oneOrMore", "greedy"), then("b", "optional"), then("c"))
@@ -331,6 +334,11 @@ program("gap_optional", "a@1 c@3 a@10 b@12 c@14 a@20 b@22 c@26 a@30 c@35",
     begin("a"), then("b", "optional"), then("c"), [["within", 3, "PREVIOUS_AND_CURRENT"]])
 program("gap_not_between", "a@1 c@3 a@10 b@11 c@12 a@20 c@24",
     begin("a"), not_then("b"), then("c"), [["within", 3, "PREVIOUS_AND_CURRENT"]])
+program("gap_quiet", "a@1 b@3", begin("a"), then("b"), then("c"), [["within", 3, "PREVIOUS_AND_CURRENT"]])
+program("gap_quiet_key", "a@1:x c@9:y", begin("a"), then("b", ["within", 3, "PREVIOUS_AND_CURRENT"]))
+program("gap_loud_key", "a@1:x c@9:y c@10:x c@12:y", begin("a"), then("b", ["within", 3, "PREVIOUS_AND_CURRENT"]))
+program("gap_not_last_quiet_key", "a@1:x c@9:y", begin("a"), not_then("b", ["within", 3, "PREVIOUS_AND_CURRENT"]))
+program("span_quiet_key", "a@1:x c@9:y", begin("a"), then("b", ["within", 3]))
 program("times_in_window", "a1@1 a2@2 a3@5 a4@6 b@20", begin("a", ["times", 2, {"window_ms": 3}]), then("b"))
 program("times_in_window_middle", "c@1 a1@3 a2@6 a3@7 b@20",
     begin("c"), then("a", ["times", 2, {"window_ms": 3}], "allowCombinations"), then("b"))
@@ -439,6 +447,15 @@ program("skip_to_last_missing_strict", "a b c a c",
 program("skip_to_first_strict", "a1 a2 b b a b", begin("a"), after("b"), skip=["skipToFirst", "b", "throwExceptionOnMiss"])
 program("skip_to_middle", "a b1 b2 c a b3 c", begin("a"), then("b", ["times", 1, 2]), then("c"), skip=["skipToLast", "b"])
 program("skip_to_in_group", "a b c a b c", group("begin", begin("a") + then("b")), then("c"), skip=["skipToFirst", "b"])
+SAME = ["where", ["same_as_first", "a"]]
+for way, strategy in STRATEGIES.items():
+    options = {"skip": strategy} if strategy else {}
+    program(f"skip_held_back{way}", "a1 a2 b2 c b1 d", begin("a"), then("b", SAME), **options)
+    program(f"skip_held_back_three{way}", "a1 a2 a3 b3 b2 a4 b4 b1", begin("a"), then("b", SAME), **options)
+program("skip_never_released", "a1 a2 b2 a3 b3 c", begin("a"), then("b", SAME), skip=["skipPastLastEvent"])
+program("skip_released_by_time", "a1@1 a2@2 b2@3 c@4 a3@5 b3@6 c@20", begin("a"), then("b", SAME), [["within", 9]],
+    skip=["skipPastLastEvent"])
+program("skip_released_by_not", "a1 a2 b2 x b1 c", begin("a"), not_then("x"), then("b", SAME), skip=["skipPastLastEvent"])
 program("skip_in_order_of_time", "a2@3 a1@1 b1@4 b2@5 a3@9", begin("a"), after("b"), skip=["skipPastLastEvent"], bound_ms=5)
 
 # Time, keys, ties.

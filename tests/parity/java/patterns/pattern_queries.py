@@ -1,8 +1,8 @@
 """Queries with MATCH_RECOGNIZE and the tables they read: Flink SQL runs them through ``src/Queries.java``.
 
-``TABLES`` has for each table its columns with their types, its watermark (a column, and a bound in milliseconds: the watermark is the
-greatest time so far, less the bound, less 1 ms), and its rows in the order of arrival. ``QUERIES`` is a list of dicts with
-``name`` and ``sql``.
+``TABLES`` has for each table its columns with their types, its watermark (a column, and a bound in milliseconds: a watermark is
+the greatest time so far, less the bound, less 1 ms, and comes behind each row), and its rows in the order of arrival. ``QUERIES``
+is a list of dicts with ``name`` and ``sql``.
 """
 
 from __future__ import annotations
@@ -140,6 +140,21 @@ falling("skip_to_first_missing", "S D* U", "AFTER MATCH SKIP TO FIRST D")
 falling("skip_to_last_missing", "S D* U", "AFTER MATCH SKIP TO LAST D")
 falling("skip_by_default", "S D+ U", "")
 falling("skip_to_next_overlapping", "S D+ U+ X", "AFTER MATCH SKIP TO NEXT ROW")
+
+for skip in ("PAST LAST ROW", "TO NEXT ROW", "TO FIRST D", "TO LAST D"):
+    match(f"skip_optional_{skip.lower().replace(' ', '_')}", f"""
+        MEASURES S.price AS s, D.price AS d, U.price AS u
+        AFTER MATCH SKIP {skip}
+        PATTERN (S D? U)
+        DEFINE S AS S.tax < 3, D AS D.price < S.price, U AS U.price > S.price
+    """)
+    match(f"skip_held_back_{skip.lower().replace(' ', '_')}", f"""
+        MEASURES S.ts AS s, U.ts AS u
+        AFTER MATCH SKIP {skip}
+        PATTERN (S D*? U)
+        WITHIN INTERVAL '6' SECOND
+        DEFINE S AS S.price > 5, U AS U.price = S.price + 1
+    """)
 
 # Measures.
 RUN = "PATTERN (A+ B) DEFINE A AS A.tax = 1, B AS B.tax > 1"
