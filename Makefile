@@ -156,6 +156,7 @@ flink-parity: setup .flink/venv/stamp ## run the parity programs on PyFlink and 
 	$(RUN) python tests/parity/pyflink/flink_examples.py --record
 	$(RUN) python tests/parity/pyflink/own_tests.py
 	$(RUN) python tests/parity/java/record.py
+	$(RUN) python tests/parity/java/patterns/record_patterns.py
 
 pyflink-tests: setup .flink/venv/stamp ## PyFlink's own examples and tests on forkpoint, compared with the records
 	$(RUN) python tests/parity/pyflink/flink_examples.py

@@ -9,8 +9,6 @@ nothing is written, and the exit code tells whether Flink still gives what is re
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,51 +16,21 @@ from pathlib import Path
 import java_combining as combining
 import java_inputs as inputs
 import java_recorded as recorded
+import java_tools as java
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parents[2] / ".flink" / "java"
-JARS = WORK / "libs"
-CLASSES = WORK / "classes"
 ATTEMPTS = 6
-OPENS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "time", "util")]
 
 
-def tool(name: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which(name, path=f"{home}/bin") if home else None
-    found = found or shutil.which(name)
-    if found is None:
-        sys.exit(f"record.py: {name} was not found; install a JDK of version 17 or newer and Maven")
-    return found
-
-
-def get_jars() -> None:
-    pom = HERE / "pom.xml"
-    stamp = WORK / "pom.xml"
-    if stamp.exists() and stamp.read_text() == pom.read_text():
-        return
-    shutil.rmtree(JARS, ignore_errors=True)
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    subprocess.run([tool("mvn"), "--quiet", "--batch-mode", "--file", str(pom), *goal], check=True)
-    shutil.copy(pom, stamp)
-
-
-def compile_programs() -> None:
-    shutil.rmtree(CLASSES, ignore_errors=True)
-    CLASSES.mkdir(parents=True)
-    sources = sorted(map(str, HERE.glob("src/*.java")))
-    options = ["-nowarn", "-Xlint:none", "-cp", f"{JARS}/*", "-d", str(CLASSES)]
-    subprocess.run([tool("javac"), *options, *sources], check=True)
-
-
-def settled(names: list[str]) -> dict[str, recorded.Results]:
+def settled(classes: str, names: list[str]) -> dict[str, recorded.Results]:
     """Each program's results; of paced ones those that came twice."""
-    found, doubtful = run_programs(names)
+    found, doubtful = run_programs(classes, names)
     seen = {name: [results] for name, results in found.items()}
     for _ in range(ATTEMPTS):
         if not doubtful:
             return found
-        again, paced = run_programs(sorted(doubtful))
+        again, paced = run_programs(classes, sorted(doubtful))
         doubtful = {name for name in paced if again[name] not in seen[name]}
         for name, results in again.items():
             seen[name].append(results)
@@ -70,8 +38,8 @@ def settled(names: list[str]) -> dict[str, recorded.Results]:
     sys.exit(f"record.py: {sorted(doubtful)} gave something else each time; run it on a machine that is less busy")
 
 
-def run_programs(names: list[str]) -> tuple[dict[str, recorded.Results], set[str]]:
-    command = [tool("java"), "-Xmx1g", *OPENS, "-cp", f"{CLASSES}:{JARS}/*", "Parity", str(inputs.DIRECTORY), *names]
+def run_programs(classes: str, names: list[str]) -> tuple[dict[str, recorded.Results], set[str]]:
+    command = [java.tool("java"), "-Xmx1g", *java.OPENS, "-cp", classes, "Parity", str(inputs.DIRECTORY), *names]
     with (WORK / "flink.log").open("w") as log:
         ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
     if ran.returncode:
@@ -79,11 +47,11 @@ def run_programs(names: list[str]) -> tuple[dict[str, recorded.Results], set[str
     return recorded.from_flink(ran.stdout.splitlines())
 
 
-def combine() -> str:
+def combine(classes: str) -> str:
     """What Flink makes of several channels' watermarks; no job is needed for that."""
     given = WORK / "steps"
     given.write_text(combining.steps())
-    command = [tool("java"), "-cp", f"{CLASSES}:{JARS}/*", "Combining", str(given)]
+    command = [java.tool("java"), "-cp", classes, "Combining", str(given)]
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     return combining.to_text(given.read_text(), ran.stdout.splitlines())
 
@@ -93,15 +61,13 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail where Flink gives something else")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="only these")
     given = parser.parse_args()
-    WORK.mkdir(parents=True, exist_ok=True)
-    get_jars()
-    compile_programs()
+    classes = java.class_path(HERE, WORK)
     if not given.check:
         inputs.write()
-    found = settled(given.programs)
+    found = settled(classes, given.programs)
     texts = {f"{name}.json": recorded.to_text(results) for name, results in found.items()}
     if not given.programs:
-        texts[combining.PATH.name] = combine()
+        texts[combining.PATH.name] = combine(classes)
     recorded.DIRECTORY.mkdir(exist_ok=True)
     changed = []
     for name, text in texts.items():
