@@ -40,7 +40,7 @@ from forkpoint.patterns.stored import (
 )
 from forkpoint.runtime.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue, timers_until, to_flink_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS
-from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs
+from forkpoint.runtime.exchange.batch import OBJECT_ROWS, Batch, Longs, empty_batch
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
 from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
 from forkpoint.runtime.operators.emission import Collector
@@ -135,28 +135,29 @@ class PatternMatching(KeyedOperator):
             inputs = [inputs[0].slice(0, inputs[0].size)]
             inputs[0].stamp(None, self._time_column)
         if self._sort is not None:
-            ready, now_ms = self._sort.run(inputs, epoch), to_flink_ms(epoch.window.end)
+            (events, late), now_ms = self._sort.passed(inputs[0], epoch), to_flink_ms(epoch.window.end)
             due: Sequence[bytes] = self._sort.due_keys
         else:
-            ready, now_ms = Outputs(inputs[0]), MAX_MS if epoch.fires_all else epoch.processing_time_ms
+            events, late = inputs[0], Outputs(empty_batch(None))
+            now_ms = MAX_MS if epoch.fires_all else epoch.processing_time_ms
             fired = timers_until(self._backend, self._queue.sid, now_ms)
             self._log.delete(fired)
             due = [decode_timer_key(name).key for name in fired]
         self._converts = self._changed is not None and epoch.restored
         if self._converts:
             due = [*due, *self._stored_keys()]
-        groups = self._begin(ready.main, due, epoch)
+        groups = self._begin(events, due, epoch)
         self._asked.processing_time_ms = epoch.processing_time_ms
         emission = Emission(self._collector, self._events, epoch.processing_time_ms)
-        for key, stored, events in self._to_match(ready.main, groups, epoch):
-            self._match(key, stored, events, now_ms, emission)
+        for key, stored, of_key in self._to_match(events, groups, epoch):
+            self._match(key, stored, of_key, now_ms, emission)
         if self._sort is None:
             self._next_timer = min(
                 (at for at in (self._queue.earliest_after(now_ms), *self._set) if at is not None), default=None
             )
         before_ms = None if self._sort is not None else epoch.window.before
         found = self._collector.outputs(emission.batch(self._backend, self._rank, self._type, before_ms))
-        return Outputs(found.main, found.sides | ready.sides, ready.late_records_dropped, found.mutable)
+        return Outputs(found.main, found.sides | late.sides, late.late_records_dropped, found.mutable)
 
     def _begin(self, batch: Batch, due: Sequence[bytes], epoch: Epoch) -> Groups:
         """Group the events by key. ``due``: keys with a timer that fires in this epoch, which may have none."""

@@ -25,6 +25,7 @@ from forkpoint.runtime.exchange.batch import (
     DerivedBatch,
     Longs,
     concat,
+    empty_batch,
     spread,
     stable_order,
 )
@@ -83,7 +84,22 @@ class EventTimeSort(KeyedOperator):
         self._log = ChangeLog()
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        batch, window = inputs[0], epoch.window
+        saved, ties, ready, late = self._passed(inputs[0], epoch)
+        return with_late(self._sorted(saved, ties, ready), inputs[0], late, self._late_tag)
+
+    def passed(self, batch: Batch, epoch: Epoch) -> tuple[Batch, Outputs]:
+        """The elements that the watermark has passed in this epoch, sorted by time but without a place in the output; and late
+        elements, as side output of nothing."""
+        saved, _, ready, late = self._passed(batch, epoch)
+        elements = self._together(saved, ready)
+        stamps = elements.stamps
+        if not (stamps[1:] >= stamps[:-1]).all():
+            elements = elements.take(stable_order(stamps)[0])
+        return elements, with_late(empty_batch(None), batch, late, self._late_tag)
+
+    def _passed(self, batch: Batch, epoch: Epoch) -> tuple[Batch, list[bytes], Batch, Longs]:
+        """Saved elements that the watermark passes, with their keys; those of the batch that it passes; the rows of late ones."""
+        window = epoch.window
         self._log = ChangeLog()
         end = to_flink_ms(window.end)
         saved, ties = self._due(end if window.end > window.before else None)
@@ -93,7 +109,7 @@ class EventTimeSort(KeyedOperator):
         self._keep(batch, np.flatnonzero(~late & ~passed))
         rows = np.flatnonzero(~late & passed)
         ready = batch if len(rows) == batch.size else batch.take(rows)
-        return with_late(self._sorted(saved, ties, ready), batch, np.flatnonzero(late), self._late_tag)
+        return saved, ties, ready, np.flatnonzero(late)
 
     def _timestamps(self, batch: Batch) -> Longs:
         stamps = batch.timestamps
@@ -156,10 +172,13 @@ class EventTimeSort(KeyedOperator):
 
     # -- outputs
 
-    def _sorted(self, saved: Batch, saved_keys: list[bytes], ready: Batch) -> Batch:
+    def _together(self, saved: Batch, ready: Batch) -> Batch:
         if saved.size and ready.table is not None and self._type is not None:
             saved.table = pa.RecordBatch.from_arrays(self._type.to_columns(saved.values), schema=ready.table.schema)
-        elements = concat([batch for batch in (saved, ready) if batch.size], self._type)
+        return concat([batch for batch in (saved, ready) if batch.size], self._type)
+
+    def _sorted(self, saved: Batch, saved_keys: list[bytes], ready: Batch) -> Batch:
+        elements = self._together(saved, ready)
         if not elements.size:
             return elements
         order, times = stable_order(self._timestamps(elements))
