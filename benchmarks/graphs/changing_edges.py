@@ -3,10 +3,10 @@
     python benchmarks/graphs/changing_edges.py
     python benchmarks/graphs/changing_edges.py --edges 100000 --results components
 
-A job on the local engine, with LMDB and its state root on a disk, loads random edges and stops with a savepoint; jobs restored from
+A job on the local engine, with LMDB and its state root on a disk, loads edges and stops with a savepoint; jobs restored from
 it then run a few and many epochs of additions and removals, half each. The difference is the time of an epoch, with reading,
-exchange, commit and output. Recomputation has the edges as arrays in memory, and only computes: networkx also builds its graph, as
-do rustworkx and SciPy where they are installed. Prints a line of JSON for each result and graph.
+exchange, commit and output. Recomputation has the edges in memory, and only computes; networkx, and rustworkx and SciPy where
+they are installed, build their graphs first. Prints a line of JSON for each result and graph.
 """
 
 from __future__ import annotations

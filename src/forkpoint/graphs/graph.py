@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.graphs.components import ColoringSpec, ComponentsSpec
 from forkpoint.graphs.degrees import DegreesSpec
 from forkpoint.graphs.edges import EdgesSpec
-from forkpoint.graphs.records import color_type, component_type, degree_type, edge_change_type, triangles_type
+from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
+from forkpoint.graphs.records import color_type, component_type, degree_type, edge_change_type, neighborhood_type, triangles_type
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
 
@@ -40,6 +42,7 @@ class Graph:
 
     _changes: DataStream[Any]
     _vertex_type: TypeInformation
+    _value_type: TypeInformation | None
     _uid: str | None = None
 
     @staticmethod
@@ -77,7 +80,7 @@ class Graph:
         carries = None if value is None else stream._key_of(value, value_type)
         spec = EdgesSpec(of, removes, carries)
         changes = stream._keyed(pair)._operator(spec, "graph edges", edge_change_type(of, spec.value_type))
-        return Graph(changes if uid is None else changes.uid(f"{uid}-edges"), of, uid)
+        return Graph(changes if uid is None else changes.uid(f"{uid}-edges"), of, spec.value_type, uid)
 
     def changes(self) -> DataStream[Any]:
         """The net changes of each epoch: EdgeChange(source, target, removed), and the edge's ``value`` if it has one.
@@ -92,9 +95,20 @@ class Graph:
 
         A vertex that has lost its last edge has degree 0. An edge from a vertex to itself counts in both directions.
         """
-        by_source, by_target = self._changes.key_by("source"), self._changes.key_by("target")
-        of = degree_type(self._vertex_type)
-        return self._named(by_source._two_inputs(by_target, DegreesSpec(self._vertex_type), "graph degrees", of), "degrees")
+        return self._at_both_ends(DegreesSpec(self._vertex_type), "degrees", degree_type(self._vertex_type))
+
+    def aggregate_neighbors(self, function: Callable[[Any, list[Any]], Any], output_type: Any = None) -> KeyedStream[Any, Any]:
+        """Neighborhood(vertex, result) of each vertex of which an epoch has changed an edge, keyed by vertex.
+
+        ``result`` is ``function(vertex, neighbors)``, with a list of Neighbor(vertex, outgoing), one for each edge of the
+        vertex, and the edge's ``value`` if edges have one; it is empty if the vertex has lost its last edge. ``output_type``:
+        of the result, by default as annotated. An epoch reads all edges of the vertices that it calls the function for.
+        """
+        if not callable(function):
+            raise GraphError(f"aggregate_neighbors() takes a function of a vertex and its neighbors, not {function!r}")
+        of = self._changes._output_type(output_type, function, "__call__") or Types.ANY()
+        spec = NeighborhoodsSpec(function, self._vertex_type, self._value_type, of)
+        return self._at_both_ends(spec, "neighborhoods", neighborhood_type(self._vertex_type, of))
 
     def connected_components(self) -> KeyedStream[Any, Any]:
         """Component(vertex, component) of each vertex whose component an epoch has changed, keyed by vertex.
@@ -121,6 +135,10 @@ class Graph:
         subtask does the work; an epoch reads the neighbors of that end of each changed edge that has fewer of them.
         """
         return self._on_one(TrianglesSpec(self._vertex_type), "triangles", triangles_type(self._vertex_type))
+
+    def _at_both_ends(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
+        by_source, by_target = self._changes.key_by("source"), self._changes.key_by("target")
+        return self._named(by_source._two_inputs(by_target, spec, f"graph {name}", of), name)
 
     def _on_one(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
         return self._named(self._changes._keyed(ONE_KEY)._operator(spec, f"graph {name}", of), name)

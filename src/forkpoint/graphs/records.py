@@ -40,6 +40,16 @@ def triangles_type(vertex: TypeInformation) -> RecordType:
     return classless("namedtuple", "Triangles", (Field("vertex", vertex), Field("triangles", Types.LONG())))
 
 
+def neighbor_type(vertex: TypeInformation, value: TypeInformation | None) -> RecordType:
+    """Neighbor(vertex, outgoing), and the edge's ``value`` if edges have one."""
+    fields = (Field("vertex", vertex), Field("outgoing", Types.BOOLEAN()))
+    return classless("namedtuple", "Neighbor", fields if value is None else (*fields, Field("value", value)))
+
+
+def neighborhood_type(vertex: TypeInformation, result: TypeInformation) -> RecordType:
+    return classless("namedtuple", "Neighborhood", (Field("vertex", vertex), Field("result", result)))
+
+
 def maker(of: RecordType) -> Callable[[Iterable[Any]], Any]:
     """The function that makes a record of its fields' values."""
     make: Callable[[Iterable[Any]], Any] = cast("Any", of.python_class)._make
@@ -47,10 +57,15 @@ def maker(of: RecordType) -> Callable[[Iterable[Any]], Any]:
 
 
 def net_changes(rows: Sequence[tuple[Any, ...]], keys: Sequence[bytes], epoch: Epoch, stage: int, of: RecordType) -> Batch:
-    """The changes of an epoch, one for each key, after the elements of the epoch before. ``keys``: encoded."""
+    """The changes of an epoch, one for each key. ``keys``: encoded."""
+    return DerivedBatch(len(rows), at_end(keys, epoch, stage), values=list(map(maker(of), rows)), type=of)
+
+
+def at_end(keys: Sequence[bytes], epoch: Epoch, stage: int) -> Callable[[], Coordinates]:
+    """The coordinates of an epoch's changes, one for each encoded key: after what the epoch before has emitted."""
 
     def coordinates() -> Coordinates:
         order = np.fromiter(map(order_of, keys), np.int64, len(keys))
         return timer_position(epoch.window.before) + 1, firing_rank(stage, event=False), order, None
 
-    return DerivedBatch(len(rows), coordinates, values=list(map(maker(of), rows)), type=of)
+    return coordinates
