@@ -93,3 +93,7 @@ def test_a_detour_is_found_near_the_removed_edge_and_a_hub_is_not_read_for_its_l
     played.update(removed=[(10_000, 20_001)])
     assert played.moved == {20_001}
     assert played.read == 1
+    clique = [(a, b) for a in range(30_000, 30_020) for b in range(a + 1, 30_020)]
+    played.update([*clique, *((n, n + 1) for n in range(30_019, 30_059))])
+    played.update(removed=[(30_019, 30_020)])
+    assert played.moved == set(range(30_000, 30_020)), "the part with fewer vertices, though it has more edges"

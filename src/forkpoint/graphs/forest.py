@@ -193,7 +193,7 @@ class Forest:
                 return self._neighbors.set(joins, (link[0], True))
 
     def _expand(self, side: _Side, other: _Side) -> Pair | None:
-        """See the neighbors of a tree's frontier. Returns an edge between the trees, from an end whose neighbors are loaded."""
+        """See the neighbors of a tree's frontier. Returns an edge that leads into the other tree."""
         rows, frontier, side.frontier = self._vertices.now, side.frontier, []
         self._neighbors.load(frontier)
         for vertex in frontier:
@@ -205,8 +205,6 @@ class Forest:
                 elif neighbor not in side.seen:
                     side.seen[neighbor] = None
                     side.frontier.append(neighbor)
-                    if neighbor in other.wanted:
-                        return other.wanted[neighbor], neighbor
         self._vertices.load(side.frontier)
         side.cost += sum(rows[vertex][1] for vertex in side.frontier)
         return None
