@@ -173,11 +173,13 @@ def test_the_larger_part_keeps_its_number():
     assert end == {"v9": None}
 
 
-def test_source_and_target_of_different_types_are_refused():
+def test_fields_of_wrong_types_are_refused():
     env = fp.StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_collection([(1, "a")], fp.Types.TUPLE([fp.Types.LONG(), fp.Types.STRING()]))
     with pytest.raises(GraphError, match=r"the source is .* and the target"):
         Graph.from_edges(stream, 0, 1)
+    with pytest.raises(GraphError, match=r"removed=0 is not a field of booleans"):
+        Graph.from_edges(stream, 0, 0, removed=0)
 
 
 def test_a_function_of_neighbors_without_values_and_its_error():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forkpoint.errors import TypeNotSupported
 from forkpoint.functions import ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graph.transformations import KeyBy
@@ -93,7 +94,10 @@ class Edges(KeyedOperator):
         found: list[Any] = []
         with user_code(self._uid, lambda: batch.element(min(len(found), batch.size - 1))):
             found.extend(map(what.selector, batch.values))
-        return what.key_type.accept_all(found)
+        try:
+            return what.key_type.accept_all(found)
+        except TypeNotSupported as error:
+            raise TypeNotSupported(f"operator {self._uid!r}: removed= or value= of an edge: {error}") from error
 
     def _after(self, batch: Batch, last: Longs, removed: list[bool]) -> list[bytes | None]:
         """What is to be stored for each edge."""

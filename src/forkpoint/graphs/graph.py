@@ -77,6 +77,10 @@ class Graph:
             columns = tuple(name for end in ends for name in end.columns or ())
         pair = KeyBy(_Pair(*ends), Types.TUPLE([of, of]), columns, single=False)
         removes = None if removed is None else stream._key_of(removed, Types.BOOLEAN())
+        if isinstance(removed, str | int) and stream._key_of(removed, None).key_type not in (Types.BOOLEAN(), Types.ANY()):
+            raise GraphError(
+                f"Graph.from_edges(): removed={removed!r} is not a field of booleans; pass a function that returns one"
+            )
         carries = None if value is None else stream._key_of(value, value_type)
         spec = EdgesSpec(of, removes, carries)
         changes = stream._keyed(pair)._operator(spec, "graph edges", edge_change_type(of, spec.value_type))
