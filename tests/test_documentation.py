@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from build_docs import loaded_from_elsewhere  # noqa: E402
 
 REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.rst")}
-SUBMODULES = ("forkpoint.testing", "forkpoint.state_processor", "forkpoint.operations")
+SUBMODULES = ("forkpoint.testing", "forkpoint.state_processor", "forkpoint.operations", "forkpoint.graphs")
 PRESENT = [name for name in SUBMODULES if importlib.util.find_spec(name) is not None]
 OF_SUBMODULES = [(module, name) for module in PRESENT for name in importlib.import_module(module).__all__]
 

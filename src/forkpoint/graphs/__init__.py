@@ -1,0 +1,20 @@
+"""Graphs that change: edges as a stream of additions and removals, results as keyed streams of changes.
+
+    Graph               ``Graph.from_edges(stream)``, then ``degrees()``, ``aggregate_neighbors()``,
+                        ``connected_components()``, ``two_coloring()``, ``triangles()``
+
+`edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
+of a graph, over `entries` of state of which it reads only those it touches; `components` and `triangles` are the operators on
+that state.
+"""
+
+from typing import TYPE_CHECKING
+
+from forkpoint.lazy import loader
+
+if TYPE_CHECKING:
+    from forkpoint.graphs.graph import Graph
+
+__getattr__ = loader(__name__)
+
+__all__ = ["Graph"]

@@ -1,0 +1,151 @@
+"""What a program calls: a graph whose edges are a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from forkpoint.api.streams.base import check_type
+from forkpoint.api.streams.keys import ONE_KEY
+from forkpoint.api.streams.streams import DataStream, KeyedStream
+from forkpoint.errors import GraphError
+from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.transformations import KeyBy
+from forkpoint.graphs.components import ColoringSpec, ComponentsSpec
+from forkpoint.graphs.degrees import DegreesSpec
+from forkpoint.graphs.edges import EdgesSpec
+from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
+from forkpoint.graphs.records import color_type, component_type, degree_type, edge_change_type, neighborhood_type, triangles_type
+from forkpoint.graphs.triangles import TrianglesSpec
+from forkpoint.types import TypeInformation, Types
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The key of an edge."""
+
+    source: KeyBy
+    target: KeyBy
+
+    def __call__(self, element: Any) -> tuple[Any, Any]:
+        return self.source.selector(element), self.target.selector(element)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed graph that changes. Created by ``Graph.from_edges``.
+
+    Its edges are a set: an edge that is added twice is there once, and one removal removes it. Removing an edge that is not there
+    does nothing, and is counted (metric ``missing_edges_removed``). A vertex is there as long as it has an edge.
+    """
+
+    _changes: DataStream[Any]
+    _vertex_type: TypeInformation
+    _value_type: TypeInformation | None
+    _uid: str | None = None
+
+    @staticmethod
+    def from_edges(
+        stream: DataStream[Any],
+        source: Any = "source",
+        target: Any = "target",
+        removed: Any = None,
+        value: Any = None,
+        *,
+        vertex_type: Any = None,
+        value_type: Any = None,
+        uid: str | None = None,
+    ) -> Graph:
+        """The graph of a stream's edges.
+
+        ``source``, ``target``: the ends of an element's edge, and ``value`` what the edge carries: each a field's name or index,
+        or a function of the element. ``removed``: likewise, whether the element removes its edge; without it all are additions.
+        ``vertex_type``, ``value_type``: types of vertices and values, by default those of the fields. ``uid``: the prefix of the
+        uids of the graph's operators. GraphError for fields that are not there, or if source and target have different types.
+        """
+        check_type(stream, DataStream, "Graph.from_edges")
+        ends = stream._key_of(source, vertex_type), stream._key_of(target, vertex_type)
+        of = ends[0].key_type
+        if of != ends[1].key_type:
+            raise GraphError(
+                f"Graph.from_edges(): the source is {of} and the target {ends[1].key_type}; make them one "
+                "type, or pass vertex_type"
+            )
+        columns = None
+        if all(end.columns is not None and end.single for end in ends):
+            columns = tuple(name for end in ends for name in end.columns or ())
+        pair = KeyBy(_Pair(*ends), Types.TUPLE([of, of]), columns, single=False)
+        removes = None if removed is None else stream._key_of(removed, Types.BOOLEAN())
+        if isinstance(removed, str | int) and stream._key_of(removed, None).key_type not in (Types.BOOLEAN(), Types.ANY()):
+            raise GraphError(
+                f"Graph.from_edges(): removed={removed!r} is not a field of booleans; pass a function that returns one"
+            )
+        carries = None if value is None else stream._key_of(value, value_type)
+        spec = EdgesSpec(of, removes, carries)
+        changes = stream._keyed(pair)._operator(spec, "graph edges", edge_change_type(of, spec.value_type))
+        return Graph(changes if uid is None else changes.uid(f"{uid}-edges"), of, spec.value_type, uid)
+
+    def changes(self) -> DataStream[Any]:
+        """The net changes of each epoch: EdgeChange(source, target, removed), and the edge's ``value`` if it has one.
+
+        An edge whose value changes is removed with the old value, then added with the new one. A change has the timestamp of the
+        element that decided it.
+        """
+        return self._changes
+
+    def degrees(self) -> KeyedStream[Any, Any]:
+        """Degree(vertex, in_degree, out_degree, degree) of each vertex whose degrees an epoch has changed, keyed by vertex.
+
+        A vertex that has lost its last edge has degree 0. An edge from a vertex to itself counts in both directions.
+        """
+        return self._at_both_ends(DegreesSpec(self._vertex_type), "degrees", degree_type(self._vertex_type))
+
+    def aggregate_neighbors(self, function: Callable[[Any, list[Any]], Any], output_type: Any = None) -> KeyedStream[Any, Any]:
+        """Neighborhood(vertex, result) of each vertex of which an epoch has changed an edge, keyed by vertex.
+
+        ``result`` is ``function(vertex, neighbors)``, with a list of Neighbor(vertex, outgoing), one for each edge of the
+        vertex, and the edge's ``value`` if edges have one; it is empty if the vertex has lost its last edge. ``output_type``:
+        of the result, by default as annotated. An epoch reads all edges of the vertices that it calls the function for.
+        """
+        if not callable(function):
+            raise GraphError(f"aggregate_neighbors() takes a function of a vertex and its neighbors, not {function!r}")
+        of = self._changes._output_type(output_type, function, "__call__") or Types.ANY()
+        spec = NeighborhoodsSpec(function, self._vertex_type, self._value_type, of)
+        return self._at_both_ends(spec, "neighborhoods", neighborhood_type(self._vertex_type, of))
+
+    def connected_components(self) -> KeyedStream[Any, Any]:
+        """Component(vertex, component) of each vertex whose component an epoch has changed, keyed by vertex.
+
+        Directions do not count. ``component`` is a number, None if the vertex has lost its last edge. When components join, all
+        take the number of the largest of them; when one falls apart, its largest part keeps the number, and every other part gets
+        one that no component has had. One subtask does the work; an epoch reads only the vertices that it has to visit.
+        """
+        return self._on_one(ComponentsSpec(self._vertex_type), "components", component_type(self._vertex_type))
+
+    def two_coloring(self) -> KeyedStream[Any, Any]:
+        """Color(vertex, color) of each vertex whose color an epoch has changed, keyed by vertex: the graph is bipartite if no
+        vertex has color -1.
+
+        ``color``: 0 or 1 such that no edge joins equal colors; -1 for all vertices of a component with an odd cycle, where there
+        is no such coloring; None if the vertex has lost its last edge. Directions do not count. Runs as ``connected_components``.
+        """
+        return self._on_one(ColoringSpec(self._vertex_type), "colors", color_type(self._vertex_type))
+
+    def triangles(self) -> KeyedStream[Any, Any]:
+        """Triangles(vertex, triangles): in how many triangles a vertex is, if an epoch has changed that; keyed by vertex.
+
+        Directions do not count, nor do edges from a vertex to itself. The graph has a third of the sum over all vertices. One
+        subtask does the work; an epoch reads the neighbors of that end of each changed edge that has fewer of them.
+        """
+        return self._on_one(TrianglesSpec(self._vertex_type), "triangles", triangles_type(self._vertex_type))
+
+    def _at_both_ends(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
+        by_source, by_target = self._changes.key_by("source"), self._changes.key_by("target")
+        return self._named(by_source._two_inputs(by_target, spec, f"graph {name}", of), name)
+
+    def _on_one(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
+        return self._named(self._changes._keyed(ONE_KEY)._operator(spec, f"graph {name}", of), name)
+
+    def _named(self, results: DataStream[Any], name: str) -> KeyedStream[Any, Any]:
+        return (results if self._uid is None else results.uid(f"{self._uid}-{name}")).key_by("vertex")

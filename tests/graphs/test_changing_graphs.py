@@ -1,0 +1,200 @@
+"""Graphs under random additions and removals have, after every epoch, what networkx computes from scratch."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import networkx as nx
+import pytest
+
+import forkpoint as fp
+from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.graphs import Graph
+from forkpoint.testing import PAUSE, Eof, run_local
+
+
+class Change(NamedTuple):
+    source: int
+    target: int
+    removed: bool
+    value: int = 0
+
+
+def sums(vertex: int, neighbors: list[Any]) -> tuple[int, int]:
+    """The sums of the values of a vertex's outgoing and incoming edges."""
+    out, into = (sum(each.value for each in neighbors if each.outgoing is outgoing) for outgoing in (True, False))
+    return out, into
+
+
+RESULTS = ("degree", "component", "color", "triangles", "neighbors")
+
+
+def build(env, changes):
+    stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", Change).uid("in")
+    graph = Graph.from_edges(stream, removed="removed", value="value", uid="graph")
+    results = (graph.degrees(), graph.connected_components(), graph.two_coloring(), graph.triangles())
+    results = (*results, graph.aggregate_neighbors(sums))
+    return dict(zip(RESULTS, results, strict=True))
+
+
+def partition(labels: dict[Any, Any]) -> set[frozenset[Any]]:
+    members: dict[Any, set[Any]] = {}
+    for vertex, label in labels.items():
+        members.setdefault(label, set()).add(vertex)
+    return set(map(frozenset, members.values()))
+
+
+def check(edges: dict[tuple[int, int], int], state: dict[str, dict[int, Any]]) -> None:
+    directed = nx.DiGraph()
+    directed.add_weighted_edges_from((*edge, value) for edge, value in sorted(edges.items()))
+    graph = directed.to_undirected()
+    present = {vertex: degrees for vertex, degrees in state["degree"].items() if degrees[2]}
+    assert present == {v: (directed.in_degree(v), directed.out_degree(v), directed.degree(v)) for v in directed}
+    weights = {v: (directed.out_degree(v, "weight"), directed.in_degree(v, "weight")) for v in directed}
+    assert {v: sums for v, sums in state["neighbors"].items() if v in directed} == weights
+    assert all(sums == (0, 0) for v, sums in state["neighbors"].items() if v not in directed)
+    labels = {vertex: label for vertex, label in state["component"].items() if label is not None}
+    assert partition(labels) == set(map(frozenset, nx.connected_components(graph)))
+    colors = {vertex: color for vertex, color in state["color"].items() if color is not None}
+    assert set(colors) == set(graph)
+    for part in nx.connected_components(graph):
+        if nx.is_bipartite(graph.subgraph(part)):
+            assert all({colors[a], colors[b]} == {0, 1} for a, b in graph.subgraph(part).edges)
+        else:
+            assert {colors[vertex] for vertex in part} == {-1}
+    counts = nx.triangles(nx.Graph((a, b) for a, b in edges if a != b))
+    assert {v: n for v, n in state["triangles"].items() if n} == {v: n for v, n in counts.items() if n}
+
+
+def play(run, epochs: list[list[Change]], edges: dict[tuple[int, int], int], state: dict[str, dict[int, Any]]) -> None:
+    """Apply each epoch's results, and check them against the edges."""
+    first = min(record.epoch for records in run.records.values() for record in records)
+    assert run.epochs >= len(epochs)
+    for number, changes in enumerate(epochs, first):
+        for change in changes:
+            edges.pop((change.source, change.target), None)
+            if not change.removed:
+                edges[change.source, change.target] = change.value
+        for name in RESULTS:
+            now = [record.value for record in run.records[name] if record.epoch == number]
+            assert len({each.vertex for each in now}) == len(now), "one change of each vertex"
+            for each in now:
+                new = tuple(each[1:]) if name == "degree" else each[1]
+                assert state[name].get(each.vertex) != new or name == "neighbors", "only what has changed"
+                state[name][each.vertex] = new
+        check(edges, state)
+
+
+def random_epochs(rng: random.Random, vertices: int, count: int, share_removed: float) -> list[list[Change]]:
+    """Additions and removals, some of what is (not) there already, in epochs of very different sizes; the last cuts a graph."""
+    there: list[tuple[int, int]] = []
+    epochs = []
+    for _ in range(count):
+        changes = []
+        for _ in range(rng.choice((1, 3, 12, 40))):
+            if there and rng.random() < share_removed:
+                changes.append(Change(*there.pop(rng.randrange(len(there))), True))
+            elif rng.random() < 0.05:
+                changes.append(Change(rng.randrange(vertices), rng.randrange(vertices), True))
+            else:
+                # Near neighbors make long paths and cycles, which break in the middle.
+                source = rng.randrange(vertices)
+                target = (source + rng.choice((1, 1, 2, 0, rng.randrange(vertices)))) % vertices
+                there.append((source, target))
+                changes.append(Change(source, target, False, rng.randrange(3)))
+        epochs.append(changes)
+    middle = [edge for edge in set(there) if (edge[0] < vertices // 2) is not (edge[1] < vertices // 2)]
+    return [*epochs, [Change(*edge, True) for edge in sorted(middle)] or [Change(0, 1, False)]]
+
+
+def sections(epochs: list[list[Change]]) -> list[Any]:
+    return [each for changes in epochs for each in (*changes, PAUSE)][:-1]
+
+
+@pytest.mark.parametrize(("seed", "vertices", "removed"), [(1, 12, 0.5), (2, 40, 0.45), (3, 100, 0.4)])
+def test_every_epoch_has_what_networkx_computes_also_after_a_restore_with_another_parallelism(tmp_path, seed, vertices, removed):
+    rng = random.Random(seed)
+    epochs = random_epochs(rng, vertices, 30, removed)
+    before, after = epochs[:15], epochs[15:]
+    edges: dict[tuple[int, int], int] = {}
+    state: dict[str, dict[int, Any]] = {name: {} for name in RESULTS}
+    script = [*sections(before), Eof(savepoint=True), *sections(after)]
+    first = run_local(build, script, state_root=tmp_path, parallelism=2)
+    play(first, before, edges, state)
+    second = run_local(build, script, state_root=tmp_path, job_name="again", restore=first.savepoint, parallelism=3)
+    play(second, after, edges, state)
+
+
+def test_edges_are_a_set_and_changed_values_replace_each_other():
+    def values(env, changes):
+        stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", Change)
+        return Graph.from_edges(stream, removed=lambda change: change.removed, value="value").changes()
+
+    add, remove = (lambda a, b, value: Change(a, b, False, value)), (lambda a, b: Change(a, b, True))
+    script = [
+        add(1, 2, 5),
+        add(1, 2, 5),
+        PAUSE,
+        add(1, 2, 6),
+        PAUSE,
+        add(1, 2, 6),
+        PAUSE,
+        remove(2, 1),
+        remove(1, 2),
+        add(1, 2, 7),
+    ]
+    script += [PAUSE, add(3, 4, 1), remove(3, 4), PAUSE, remove(1, 2)]
+    run = run_local(values, script)
+    assert run.output == [(1, 2, False, 5), (1, 2, True, 5), (1, 2, False, 6), (1, 2, True, 6), (1, 2, False, 7), (1, 2, True, 7)]
+
+
+def test_the_larger_part_keeps_its_number():
+    path = [Change(f"v{n}", f"v{n + 1}", False) for n in range(9)]
+
+    def components(env, changes):
+        stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", fp.Types.PICKLED_BYTE_ARRAY())
+        ends = {"source": lambda e: e.source, "target": lambda e: e.target, "removed": lambda e: e.removed}
+        return Graph.from_edges(stream, **ends, vertex_type=str).connected_components()
+
+    run = run_local(
+        components,
+        [*path, PAUSE, Change("v6", "v7", True), PAUSE, Change("v7", "v6", False), PAUSE, path[8]._replace(removed=True)],
+    )
+    epochs: dict[int, dict[str, int | None]] = {}
+    for record in run.records["output"]:
+        epochs.setdefault(record.epoch, {})[record.value.vertex] = record.value.component
+    whole, cut, joined, end = epochs.values()
+    assert len(whole) == 10
+    assert len(set(whole.values())) == 1
+    assert set(cut) == set(joined) == {"v7", "v8", "v9"}
+    assert not set(cut.values()) & set(whole.values())
+    assert set(joined.values()) == set(whole.values())
+    assert end == {"v9": None}
+
+
+def test_fields_of_wrong_types_are_refused():
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([(1, "a")], fp.Types.TUPLE([fp.Types.LONG(), fp.Types.STRING()]))
+    with pytest.raises(GraphError, match=r"the source is .* and the target"):
+        Graph.from_edges(stream, 0, 1)
+    with pytest.raises(GraphError, match=r"removed=0 is not a field of booleans"):
+        Graph.from_edges(stream, 0, 0, removed=0)
+
+
+def test_a_function_of_neighbors_without_values_and_its_error():
+    def names(vertex: str, neighbors: list[Any]) -> str:
+        if vertex == "d":
+            raise LookupError("no d")
+        return "".join(each.vertex + (">" if each.outgoing else "<") for each in neighbors)
+
+    def build(env, changes):
+        stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", fp.Types.TUPLE([str, str]))
+        return Graph.from_edges(stream, 0, 1).aggregate_neighbors(names)
+
+    run = run_local(build, [("a", "b"), ("c", "a"), ("a", "a")])
+    assert sorted(run.output) == [("a", "a<a>b>c<"), ("b", "a<"), ("c", "a>")]
+    with pytest.raises(
+        UserFunctionError, match=r"LookupError: no d \(key 'd', element \[Neighbor\(vertex='a', outgoing=False\)\]"
+    ):
+        run_local(build, [("a", "d")])
