@@ -115,6 +115,7 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
     [
         (f"{BEGIN}PATTERN (A+) DEFINE A AS A.price > 1)", r"the last variable, A\+, is greedy"),
         (f"{BEGIN}PATTERN (A* B?) DEFINE A AS A.price > 1)", "can match no rows"),
+        (f"{BEGIN}PATTERN ((A? B*)+ C) DEFINE A AS A.price > 1)", "repeats, but may have no rows"),
         (f"{BEGIN}PATTERN (A | B) DEFINE A AS A.price > 1)", "alternatives"),
         (f"{BEGIN}PATTERN (A {{- B -}} C) DEFINE A AS A.price > 1)", "exclusion"),
         (f"{BEGIN}PATTERN (A{{}} B) DEFINE A AS A.price > 1)", "needs a number"),

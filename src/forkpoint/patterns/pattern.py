@@ -72,6 +72,12 @@ class Stage:
         return f"stage {self.name!r}" if self.group is None else f"the group {self.group.outline}"
 
     @property
+    def may_lack(self) -> bool:
+        """Whether a match may have no event of it."""
+        within = self.group is not None and all(each.may_lack for each in self.group.stages)
+        return self.optional or self.contiguity.is_not or within
+
+    @property
     def greedy(self) -> bool:
         return self.times is not None and self.times.greedy
 
@@ -326,6 +332,8 @@ def check(pattern: Pattern) -> None:
     for stage in pattern.all_stages():
         if stage.group is not None and stage.group.total_ms is not None:
             raise GraphError(f"within() limits the whole match: call it for the pattern that has {stage.text}, not inside")
+        if stage.group is not None and stage.times is not None and all(each.may_lack for each in stage.group.stages):
+            raise GraphError(f"{stage.text} repeats, but may have no events at all; make one of its stages necessary")
     last, total_ms = pattern.stages[-1], pattern.total_ms
     if last.contiguity is Contiguity.NOT_FOLLOWED and total_ms is None and last.within_ms is None:
         raise GraphError(

@@ -37,6 +37,18 @@ class RowPattern(msgspec.Struct, frozen=True):
         )
         return text + "?" * self.reluctant
 
+    @property
+    def may_lack(self) -> bool:
+        """Whether its parts, or a match, may have no rows of it."""
+        return not self.low or (bool(self.parts) and all(each.may_lack for each in self.parts))
+
+    def groups(self) -> Iterator[RowPattern]:
+        """The groups in it."""
+        for part in self.parts:
+            if part.parts:
+                yield part
+                yield from part.groups()
+
     def variables(self) -> Iterator[str]:
         if self.variable:
             yield self.variable

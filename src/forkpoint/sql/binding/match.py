@@ -208,7 +208,12 @@ def _check_defined(call: MatchCall, named: set[str], error: Any) -> None:
 def _check_pattern(call: MatchCall, source: Any) -> None:
     """Refuse what can match no rows, or whose end is not known."""
     parts = call.pattern.parts
-    if all(part.low == 0 for part in parts):
+    empty = next((each for each in call.pattern.groups() if (each.low, each.high) != (1, 1) and each.may_lack), None)
+    if empty is not None:
+        raise source.error(
+            call.pattern_at, f"the group {empty} repeats, but may have no rows; make one of its variables necessary"
+        )
+    if all(part.may_lack for part in parts):
         raise source.error(call.pattern_at, "a pattern that can match no rows is not supported; make a variable necessary")
     last = parts[-1]
     if last.high != last.low and not last.reluctant and (last.low, last.high) != (0, 1):
