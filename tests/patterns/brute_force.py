@@ -1,8 +1,8 @@
 """Which matches a pattern has, from what its stages mean alone: no automaton, no partial matches, only all ways to choose events.
 
 A pattern is unrolled into sequences of slots, one for each event of a match; events are tried for each slot, and each is checked
-against the events since the slot before. What is left open: the order of matches that begin with one event and end at the same
-time, and so which of them skips the others.
+against the events since the slot before. What is left open: the order of matches that begin with one event, and so which of them
+skips the others.
 
 Where Flink is stricter than that, so is this:
 
@@ -27,6 +27,7 @@ class Event(NamedTuple):
     kind: str
     value: int
     ts: int
+    id: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind}{self.value}@{self.ts}"
@@ -312,16 +313,20 @@ def _ended(spec, events, end, taken):
 # -- skipping
 
 
-def skipped(spec: Spec, found: set[Found]) -> list[Found] | None:
-    """The matches that are left, in their order; None if the order is open. Partial matches must all end."""
-    if len({(each.first, each.at) for each in found}) < len(found):
-        return None
-    left, begins = [], -1
-    for each in sorted(found, key=lambda each: (each.first, each.at)):
-        if each.first >= begins:
-            left.append(each)
-            begins = max(begins, _skipped_until(spec.skip, each))
-    return left
+def assert_skipped(spec: Spec, found: list[Found], left: list[dict[str, list[int]]]) -> None:
+    """That those that are ``left`` come in the order of their first events, and skip all others and only these. All partial
+    matches must have ended."""
+    others: dict[str, list[Found]] = {}
+    for each in found:
+        others.setdefault(repr(sorted(each.by_stage().items())), []).append(each)
+    matches = [others[repr(sorted(each.items()))].pop() for each in left]
+    assert [each.first for each in matches] == sorted(each.first for each in matches)
+    begins = -1
+    for each in matches:
+        assert each.first >= begins
+        begins = max(begins, _skipped_until(spec.skip, each))
+    for each in (each for same in others.values() for each in same):
+        assert any(other.first <= each.first < _skipped_until(spec.skip, other) for other in matches)
 
 
 def _skipped_until(skip, found):
