@@ -115,13 +115,16 @@ class PatternStream(Generic[T]):
     ) -> DataStream[Any]:
         no_class(select, f"{method}()")
         if not callable(select):
-            raise GraphError(f"{method}() takes a function of a match, not {select!r}")
+            instead = "; give it to process()" if isinstance(select, PatternProcessFunction) else ""
+            raise GraphError(f"{method}() takes a function of a match, not {type(select).__name__}{instead}")
         tag, function = timed_out
         if (tag is None) is not (function is None):
             raise GraphError(f"{method}() needs both a tag and a function for partial matches that time out, or neither")
         if tag is None or function is None:
             return self._matches(Selecting(select, flat=flat), method, select, output_type)
         check_type(tag, OutputTag, method)
+        if not callable(function):
+            raise GraphError(f"{method}() takes a function of a partial match and its time, not {function!r}")
         return self._matches(SelectingTimedOut(select, tag, function, flat=flat), method, select, output_type)
 
     def _matches(

@@ -7,6 +7,7 @@ timer. In processing time events are taken as they come, at the time of the epoc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,20 +141,20 @@ class PatternMatching(KeyedOperator):
         for first, last, elements, starts in key_blocks(batch, groups):
             base = starts[first]
             times = stamps[base : base + len(elements)].tolist()
-            begins = self._begins(elements, times)
+            begins = self._begins(elements, times, lambda at, base=base: groups.keys[bisect_right(starts, base + at) - 1])
             for key in range(first, last):
                 rows = slice(starts[key] - base, starts[key + 1] - base)
                 if stored[key] is not None or any(begins[rows]):
                     events = list(zip(times[rows], elements[rows], strict=True))
-                    yield key, stored[key], events if self._compare is None else self._ties_sorted(events)
+                    yield key, stored[key], events if self._compare is None else self._ties_sorted(events, groups.keys[key])
         for key in range(len(groups.keys), len(stored)):
             if stored[key] is not None:
                 yield key, stored[key], []
 
-    def _begins(self, elements: list[Any], times: list[int]) -> list[bool]:
-        """Which events begin a match."""
+    def _begins(self, elements: list[Any], times: list[int], key: Callable[[int], Any]) -> list[bool]:
+        """Which events begin a match. ``key``: of the event with this index."""
         atom, found = self._matcher.first_condition, list[bool]()
-        with self._user_code(lambda: elements[len(found)]):
+        with self._user_code(lambda: elements[len(found)], lambda: key(len(found))):
             if atom is not None:
                 found.extend(map(atom.accepts, elements))
             else:
@@ -162,11 +163,12 @@ class PatternMatching(KeyedOperator):
                     found.append(self._matcher.begins(self._asked))
         return found
 
-    def _ties_sorted(self, events: Events) -> Events:
+    def _ties_sorted(self, events: Events, key: Any) -> Events:
         compare = self._compare
         assert compare is not None
         times = groupby(events, itemgetter(0))
-        return [event for _, tied in times for event in sorted(tied, key=lambda event: compare(event[1]))]
+        with self._user_code(lambda: [event for _, event in events], lambda: key):
+            return [event for _, tied in times for event in sorted(tied, key=lambda event: compare(event[1]))]
 
     # -- one key
 
@@ -178,7 +180,7 @@ class PatternMatching(KeyedOperator):
         runs = Runs() if stored is None else self._codec.decode(stored)
         before, timeout = list(runs.all), matcher.next_timeout(runs)
         element: Any = None
-        with self._user_code(lambda: element):
+        with self._user_code(lambda: element, lambda: self._backend.current_key):
             for time_ms, element in events:
                 self._end(runs, key, time_ms, emission)
                 asked.about(element, time_ms)
@@ -214,14 +216,13 @@ class PatternMatching(KeyedOperator):
             self._log.values.append(b"")
 
     @contextmanager
-    def _user_code(self, element: Callable[[], Any]) -> Iterator[None]:
+    def _user_code(self, element: Callable[[], Any], key: Callable[[], Any]) -> Iterator[None]:
         try:
             yield
         except (ForkpointError, *NOT_USERS):
             raise
         except BaseException as error:
-            keyed = self._backend.current is not None
-            raise user_error(self._uid, error, element(), self._backend.current_key, keyed=keyed) from error
+            raise user_error(self._uid, error, element(), key(), keyed=True) from error
 
     # -- state
 
