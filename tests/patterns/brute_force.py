@@ -99,8 +99,10 @@ def _declared(stages, skip=None):
         if not stage.group:
             pattern = pattern.where(_function(stage.accepts))
         if stage.low is not None:
-            pattern = pattern.times_or_more(stage.low, stage.gap) if stage.high is None else pattern.times(
-                stage.low, stage.high, stage.gap
+            pattern = (
+                pattern.times_or_more(stage.low, stage.gap)
+                if stage.high is None
+                else pattern.times(stage.low, stage.high, stage.gap)
             )
             if stage.inner != "relaxed":
                 pattern = pattern.consecutive() if stage.inner == "next" else pattern.allow_combinations()

@@ -17,7 +17,6 @@ from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 from forkpoint.patterns.stored import RunsCodec
 from forkpoint.testing import ABORT, Eof, TestSource, run_local
 
-
 subsets = st.sampled_from(["a", "b", "c", "ab", "ac", "bc", "abc", "abd", "d"])
 
 
@@ -59,7 +58,9 @@ def sequences(draw, *, prefix="s", most=4, groups=True, nots=True):
         # Likewise after a stage of 1 to 2 events.
         plain = plain and (before.low == before.high or before.high is None)
         if plain and nots and draw(st.integers(0, 2)) == 0:
-            how = draw(st.sampled_from(["not_next", "not_next", "not_followed_by"] if before.low is None else ["not_followed_by"]))
+            how = draw(
+                st.sampled_from(["not_next", "not_next", "not_followed_by"] if before.low is None else ["not_followed_by"])
+            )
             found.append(Stage(how, name, Condition(draw(subsets))))
         elif groups and draw(st.integers(0, 5)) == 0:
             group = draw(sequences(prefix=f"{name}g", most=2, groups=False, nots=False))
@@ -114,7 +115,9 @@ def specs(draw, *, limited=None):
 def strategies(draw, found):
     names = [stage.name for stage in found if stage.name and not stage.is_not] or [found[0].group[0].name]
     skip, name = AfterMatchSkipStrategy, draw(st.sampled_from(names))
-    return draw(st.sampled_from([skip.skip_to_next(), skip.skip_past_last_event(), skip.skip_to_first(name), skip.skip_to_last(name)]))
+    return draw(
+        st.sampled_from([skip.skip_to_next(), skip.skip_past_last_event(), skip.skip_to_first(name), skip.skip_to_last(name)])
+    )
 
 
 def event_lists(most=8):
@@ -234,7 +237,9 @@ def expected(spec, events):
         own = sorted((event for event in events if event.key == key), key=lambda event: event.ts)
         ended = []
         for into, these in ((found, run(spec, own, timed_out=ended)), (timed_out, ended)):
-            shown = [(key, tuple((stage, tuple(own[n].id for n in numbers)) for stage, numbers in each.items())) for each in these]
+            shown = [
+                (key, tuple((stage, tuple(own[n].id for n in numbers)) for stage, numbers in each.items())) for each in these
+            ]
             into.update({key: shown} if shown else {})
     return found, timed_out
 

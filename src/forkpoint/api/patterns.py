@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic
@@ -13,12 +14,15 @@ from forkpoint.api.streams.streams import DataStream, KeyedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import OutputTag
 from forkpoint.functions.base import no_class
+from forkpoint.graph.transformations import is_endless
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.functions import Matched, PatternProcessFunction, Selecting, SelectingTimedOut
 from forkpoint.patterns.operator import Comparator, PatternSpec
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import R, T
+
+_log = logging.getLogger("forkpoint")
 
 
 class CEP:
@@ -36,7 +40,14 @@ class CEP:
         check_type(pattern, Pattern, "CEP.pattern")
         if comparator is not None and not callable(comparator):
             raise GraphError(f"CEP.pattern() takes a comparator(a, b) that returns a number, not {comparator!r}")
-        automaton_of(pattern)
+        stage = automaton_of(pattern).waits_forever()
+        if stage is not None and is_endless(stream._edges):
+            _log.warning(
+                "the pattern %s keeps partial matches that wait for stage %r for ever, so its state grows as long as its input "
+                "goes on: end them with within(…)",
+                pattern.outline,
+                stage,
+            )
         return PatternStream(stream, pattern, comparator)
 
 

@@ -100,8 +100,8 @@ def condition_of(given: Any, method: str) -> Atom:
     least, most = _parameters(given)
     if least > 2 or most < 1:
         raise GraphError(
-            f"{method}(): the function takes {least if least > 2 else most} arguments; let it take an element, or an element and a "
-            "context, from which it gets the elements that matched before"
+            f"{method}(): the function takes {least if least > 2 else most} arguments; let it take an element, or an element and "
+            "a context, from which it gets the elements that matched before"
         )
     return Atom(given, iterative=least > 1)
 
