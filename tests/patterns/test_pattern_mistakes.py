@@ -87,8 +87,8 @@ MISTAKES = [
         lambda: a().times(2).until(is_a),
         "until() ends a stage that repeats any number of times; call one_or_more() for stage 'a'",
     ),
-    (lambda: a().times(0), "times() for stage 'a': 0 is no number, or range of numbers, from 1; see optional()"),
-    (lambda: a().times(3, 2), "times() for stage 'a': 3 to 2 is no number, or range of numbers, from 1; see optional()"),
+    (lambda: a().times(0), "times() for stage 'a': 0 is no number, or range of numbers from 1 (see optional())"),
+    (lambda: a().times(3, 2), "times() for stage 'a': 3 to 2 is no number, or range of numbers from 1 (see optional())"),
     (lambda: a().times(2).one_or_more(), "one_or_more(): stage 'a' repeats already; give it one quantifier"),
     (lambda: a().within(0), "within(): the time must be at least 1 ms, not 0"),
     (
@@ -167,8 +167,8 @@ STRICT = AfterMatchSkipStrategy.skip_to_first("a").throw_exception_on_miss()
 FAILURES = {
     "no timestamps": (
         lambda found: CEP.pattern(found(), a()).select(str),
-        "operator 'matches': it got elements without timestamps; give the stream a WatermarkStrategy with a timestamp assigner ahead "
-        "of it",
+        "operator 'matches': it got elements without timestamps; give the stream a WatermarkStrategy with a timestamp assigner "
+        "ahead of it",
     ),
     "first condition": (
         lambda found: CEP.pattern(found(1), Pattern.begin("a").where(raises)).select(str),
@@ -180,8 +180,8 @@ FAILURES = {
     ),
     "comparator": (
         lambda found: CEP.pattern(found(1), a(), compares).select(str),
-        "operator 'matches': the function raised TypeError: '<' not supported between instances of 'NoneType' and 'int' (key 'k', "
-        "element ['a', 'b'])",
+        "operator 'matches': the function raised TypeError: '<' not supported between instances of 'NoneType' and 'int' (key "
+        "'k', element ['a', 'b'])",
     ),
     "select": (
         lambda found: CEP.pattern(found(1), a()).select(lambda match: match["b"]),
@@ -193,8 +193,8 @@ FAILURES = {
     ),
     "skips to its own start": (
         lambda found: CEP.pattern(found(1), a(STRICT)).select(str),
-        "operator 'matches': cannot skip to 'a' after a match of events {'a': [0]}, which begins with it: the same match would be "
-        "found again",
+        "operator 'matches': cannot skip to 'a' after a match of events {'a': [0]}, which begins with it: the same match would "
+        "be found again",
     ),
 }
 
@@ -244,7 +244,7 @@ def test_a_pattern_that_may_wait_for_ever_is_warned_of(pattern, source, stage, c
     with caplog.at_level(logging.WARNING, "forkpoint"):
         CEP.pattern(values.key_by(is_a), pattern)
     expected = (
-        f"the pattern {pattern.outline} keeps partial matches that wait for stage {stage!r} for ever, so its state grows as long as "
-        "its input goes on: end them with within(…)"
+        f"the pattern {pattern.outline} keeps partial matches that wait for stage {stage!r} for ever, so its state grows as long "
+        "as its input goes on: end them with within(…)"
     )
     assert caplog.messages == ([] if stage is None else [expected])

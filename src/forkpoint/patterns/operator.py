@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -141,7 +141,7 @@ class PatternMatching(KeyedOperator):
         for first, last, elements, starts in key_blocks(batch, groups):
             base = starts[first]
             times = stamps[base : base + len(elements)].tolist()
-            begins = self._begins(elements, times, lambda at, base=base: groups.keys[bisect_right(starts, base + at) - 1])
+            begins = self._begins(elements, times, partial(_key_at, groups.keys, starts, base))
             for key in range(first, last):
                 rows = slice(starts[key] - base, starts[key + 1] - base)
                 if stored[key] is not None or any(begins[rows]):
@@ -240,3 +240,8 @@ class PatternMatching(KeyedOperator):
     def close(self) -> None:
         for fn in self._functions:
             fn.close()
+
+
+def _key_at(keys: Sequence[Any], starts: Sequence[int], base: int, at: int) -> Any:
+    """The key of the event with this index, of those from ``base`` on."""
+    return keys[bisect_right(starts, base + at) - 1]

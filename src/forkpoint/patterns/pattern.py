@@ -207,7 +207,7 @@ class Pattern:
         if any(type(each) is not int or each < 1 for each in numbers) or list(numbers) != sorted(numbers):
             given = " to ".join(map(repr, dict.fromkeys(numbers)))
             raise GraphError(
-                f"{method}() for {self._last.text}: {given} is no number, or range of numbers, from 1; see optional()"
+                f"{method}() for {self._last.text}: {given} is no number, or range of numbers from 1 (see optional())"
             )
         gap_ms = None if gap is None else _duration_ms(gap, method)
         return self._with(times=Times(low, high, within_ms=gap_ms))
