@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic
@@ -13,12 +14,15 @@ from forkpoint.api.streams.streams import DataStream, KeyedStream
 from forkpoint.errors import GraphError
 from forkpoint.functions import OutputTag
 from forkpoint.functions.base import no_class
+from forkpoint.graph.transformations import is_endless
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.functions import Matched, PatternProcessFunction, Selecting, SelectingTimedOut
 from forkpoint.patterns.operator import Comparator, PatternSpec
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.types import TypeInformation
 from forkpoint.types.variables import R, T
+
+_log = logging.getLogger("forkpoint")
 
 
 class CEP:
@@ -37,7 +41,14 @@ class CEP:
         if comparator is not None and not callable(comparator):
             raise GraphError(f"CEP.pattern() takes a comparator(a, b) that returns a number, not {comparator!r}")
         bound = pattern.bound_to(stream.get_type())
-        automaton_of(bound)
+        stage = automaton_of(bound).waits_forever()
+        if stage is not None and is_endless(stream._edges):
+            _log.warning(
+                "the pattern %s keeps partial matches that wait for stage %r for ever, so its state grows as long as its input "
+                "goes on: end them with within(…)",
+                pattern.outline,
+                stage,
+            )
         return PatternStream(stream, bound, comparator)
 
 
@@ -116,13 +127,16 @@ class PatternStream(Generic[T]):
     ) -> DataStream[Any]:
         no_class(select, f"{method}()")
         if not callable(select):
-            raise GraphError(f"{method}() takes a function of a match, not {select!r}")
+            instead = "; give it to process()" if isinstance(select, PatternProcessFunction) else ""
+            raise GraphError(f"{method}() takes a function of a match, not {type(select).__name__}{instead}")
         tag, function = timed_out
         if (tag is None) is not (function is None):
             raise GraphError(f"{method}() needs both a tag and a function for partial matches that time out, or neither")
         if tag is None or function is None:
             return self._matches(Selecting(select, flat=flat), method, select, output_type)
         check_type(tag, OutputTag, method)
+        if not callable(function):
+            raise GraphError(f"{method}() takes a function of a partial match and its time, not {function!r}")
         return self._matches(SelectingTimedOut(select, tag, function, flat=flat), method, select, output_type)
 
     def _matches(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from forkpoint.extras import is_own_frame
 from forkpoint.functions import OutputTag
-from forkpoint.graph.specs import OperatorSpec
+from forkpoint.graph.specs import DataFrameSpec, OperatorSpec, SourceSpec
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import key_form
 
@@ -132,6 +132,16 @@ class Transformation:
     parallelism: int | None = None
     migrations: Migrations = field(default_factory=Migrations)
     line: str = field(default_factory=line_of_program)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it is an input that does not end."""
+        return isinstance(self.spec, SourceSpec | DataFrameSpec) and not self.spec.bounded
+
+
+def is_endless(edges: Iterable[Edge]) -> bool:
+    """Whether some input of a stream does not end."""
+    return any(each.is_endless for each in topological_order(edge.upstream for edge in edges))
 
 
 def topological_order(ends: Iterable[Transformation]) -> list[Transformation]:

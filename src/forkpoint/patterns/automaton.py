@@ -57,3 +57,13 @@ class Automaton:
     def limits_time(self) -> bool:
         """Whether partial matches time out."""
         return self.total_ms is not None or any(state.within_ms is not None for state in self.states)
+
+    def waits_forever(self) -> str | None:
+        """The first stage that partial matches may wait for however many events pass, and however late it is, if any."""
+        if self.total_ms is not None:
+            return None
+        for number, state in reversed(list(enumerate(self.states))):  # the last stage has the first number
+            stays = any(edge.target == number and edge.action is not Action.PROCEED for edge in state.edges)
+            if stays and state.within_ms is None and state.kind is not Kind.STOP:
+                return state.stage
+        return None

@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from forkpoint.errors import GraphError
@@ -121,7 +122,13 @@ def condition_of(given: Any, method: str) -> Atom:
         return Atom(_never_called, columns=given)
     if not callable(given):
         raise GraphError(f"{method}() takes a function of an element that returns True or False, not {given!r}")
-    return Atom(given, iterative=_parameters(given) > 1)
+    least, most = _parameters(given)
+    if least > 2 or most < 1:
+        raise GraphError(
+            f"{method}(): the function takes {least if least > 2 else most} arguments; let it take an element, or an element and "
+            "a context, from which it gets the elements that matched before"
+        )
+    return Atom(given, iterative=least > 1)
 
 
 def both(left: Condition, right: Condition) -> Condition:
@@ -176,11 +183,12 @@ def _never_called(_: Any) -> bool:
     raise AssertionError("a condition over columns is asked of all elements at once")
 
 
-def _parameters(given: Callable[..., Any]) -> int:
-    """How many arguments a function must be given."""
+def _parameters(given: Callable[..., Any]) -> tuple[float, float]:
+    """How many arguments a function must be given, and how many it may be."""
     try:
         parameters = inspect.signature(given).parameters.values()
     except (TypeError, ValueError):  # built-in functions without a signature
-        return 1
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
+        return 1, 1
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return sum(each.default is each.empty for each in positional), inf if any_number else len(positional)

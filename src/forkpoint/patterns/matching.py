@@ -191,8 +191,9 @@ class Matcher:
         """The final state, if nothing more has to come after this one."""
         waiting = [state]
         while waiting:
-            for edge in self._open(waiting.pop(), ask):
-                if edge.action is Action.PROCEED:
+            for edge in self._states[waiting.pop()].edges:
+                # Not asked about others: the event is none that the conditions of later stages are for.
+                if edge.action is Action.PROCEED and holds(edge.condition, ask):
                     if self._states[edge.target].kind is Kind.FINAL:
                         return edge.target
                     waiting.append(edge.target)

@@ -7,10 +7,11 @@ timer. In processing time events are taken as they come, at the time of the epoc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -176,25 +177,26 @@ class PatternMatching(KeyedOperator):
         wanted = waits.copy()
         others = np.flatnonzero(~waits[: len(groups.keys)])
         for keys, rows in _blocks(groups, others):
-            begin = self._begin_matches(batch, rows, stamps[rows])
-            wanted[keys] = np.logical_or.reduceat(begin, _starts(groups, keys))
+            starts = _starts(groups, keys)
+            begin = self._begin_matches(batch, rows, stamps[rows], partial(_key_at, groups.keys, keys, starts))
+            wanted[keys] = np.logical_or.reduceat(begin, starts)
         for keys, rows in _blocks(groups, np.flatnonzero(wanted[: len(groups.keys)])):
             elements, times = batch.objects(rows), stamps[rows].tolist()
             self._asked.begin(self._over_columns(batch, rows))
-            starts = [*_starts(groups, keys).tolist(), len(rows)]
-            for key, start, stop in zip(keys.tolist(), starts, starts[1:], strict=False):
+            bounds = [*_starts(groups, keys).tolist(), len(rows)]
+            for key, start, stop in zip(keys.tolist(), bounds, bounds[1:], strict=False):
                 events = list(zip(times[start:stop], elements[start:stop], range(start, stop), strict=True))
-                yield key, stored[key], events if self._compare is None else self._ties_sorted(events)
+                yield key, stored[key], events if self._compare is None else self._ties_sorted(events, groups.keys[key])
         for key in np.flatnonzero(wanted[len(groups.keys) :]).tolist():
             yield len(groups.keys) + key, stored[len(groups.keys) + key], []
 
-    def _begin_matches(self, batch: Batch, rows: Longs, times: Longs) -> Bools:
-        """Which of these elements begin a match."""
+    def _begin_matches(self, batch: Batch, rows: Longs, times: Longs, key: Callable[[int], Any]) -> Bools:
+        """Which of these elements begin a match. ``key``: of one, by its index."""
         atom, found = self._matcher.first_condition, list[bool]()
         if atom is not None and atom.columns is not None:
             return _holds(atom, _table(batch, rows))
         elements = batch.objects(rows)
-        with self._user_code(lambda: elements[len(found)]):
+        with self._user_code(lambda: elements[len(found)], lambda: key(len(found))):
             if atom is not None:
                 found.extend(map(bool, map(atom.accepts, elements)))
             else:
@@ -210,11 +212,12 @@ class PatternMatching(KeyedOperator):
         table = _table(batch, rows) if atoms else None
         return {atom: _holds(atom, table).tolist() for atom in atoms}
 
-    def _ties_sorted(self, events: Events) -> Events:
+    def _ties_sorted(self, events: Events, key: Any) -> Events:
         compare = self._compare
         assert compare is not None
         times = groupby(events, itemgetter(0))
-        return [event for _, tied in times for event in sorted(tied, key=lambda event: compare(event[1]))]
+        with self._user_code(lambda: [event for _, event, _ in events], lambda: key):
+            return [event for _, tied in times for event in sorted(tied, key=lambda event: compare(event[1]))]
 
     # -- one key
 
@@ -227,7 +230,7 @@ class PatternMatching(KeyedOperator):
         runs = self._converted(stored) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
         element: Any = None
-        with self._user_code(lambda: element):
+        with self._user_code(lambda: element, lambda: self._backend.current_key):
             for time_ms, element, row in events:
                 self._end(runs, key, time_ms, emission)
                 asked.about(element, time_ms, row)
@@ -284,14 +287,13 @@ class PatternMatching(KeyedOperator):
             self._log.values.append(b"")
 
     @contextmanager
-    def _user_code(self, element: Callable[[], Any]) -> Iterator[None]:
+    def _user_code(self, element: Callable[[], Any], key: Callable[[], Any]) -> Iterator[None]:
         try:
             yield
         except (ForkpointError, *NOT_USERS):
             raise
         except BaseException as error:
-            keyed = self._backend.current is not None
-            raise user_error(self._uid, error, element(), self._backend.current_key, keyed=keyed) from error
+            raise user_error(self._uid, error, element(), key(), keyed=True) from error
 
     # -- state
 
@@ -336,3 +338,8 @@ def _table(batch: Batch, rows: Longs) -> pa.RecordBatch:
 def _holds(atom: Atom, table: pa.RecordBatch) -> Bools:
     assert atom.columns is not None
     return atom.columns.holds(table)  # type: ignore[union-attr]
+
+
+def _key_at(keys: Sequence[Any], of_block: Longs, starts: Longs, at: int) -> Any:
+    """The key of an element of a block, by its index. ``starts``: where those of each key begin."""
+    return keys[int(of_block[bisect_right(starts.tolist(), at) - 1])]

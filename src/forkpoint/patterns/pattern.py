@@ -205,7 +205,7 @@ class Pattern:
     def times(self, times: int, to_times: int | None = None, window_time: timedelta | int | None = None) -> Pattern:
         """The stage accepts this number of events, or from this number to ``to_times``; 0 makes it optional."""
         most = times if to_times is None else to_times
-        if times == 0 and to_times is not None:
+        if times == 0 and to_times:
             return self._repeated("times", 1, most, window_time)._with(optional=True)
         return self._repeated("times", times, most, window_time)
 
@@ -213,8 +213,12 @@ class Pattern:
         self._check_repeats(method)
         if self._last.times is not None:
             raise GraphError(f"{method}(): {self._last.text} repeats already; give it one quantifier")
-        if not isinstance(low, int) or low < 1 or (high is not None and (not isinstance(high, int) or high < low)):
-            raise GraphError(f"{method}(): {low!r} to {high!r} is no range of numbers from 1")
+        numbers = (low,) if high is None else (low, high)
+        if any(type(each) is not int or each < 1 for each in numbers) or list(numbers) != sorted(numbers):
+            given = " to ".join(map(repr, dict.fromkeys(numbers)))
+            raise GraphError(
+                f"{method}() for {self._last.text}: {given} is no number, or range of numbers from 1 (see optional())"
+            )
         gap_ms = None if gap is None else _duration_ms(gap, method)
         return self._with(times=Times(low, high, within_ms=gap_ms))
 
@@ -222,12 +226,12 @@ class Pattern:
         """Repeat as often as possible: an event that the stage and the next one accept belongs to this stage only."""
         self._check_repeats("greedy")
         if self._last.group is not None:
-            raise GraphError("greedy() applies to a stage, not to a group")
+            raise GraphError(f"greedy() applies to a stage, not to a group; call it for a stage of {self._last.text}")
         times = self._last.times
         if times is None:
             raise GraphError(f"greedy() needs a stage that repeats; call one_or_more() or times() for {self._last.text}")
         if times.inner is Contiguity.ANY:
-            raise GraphError(f"greedy() has no meaning with allow_combinations(), which {self._last.text} has")
+            raise GraphError(f"greedy() has no meaning with allow_combinations(), which {self._last.text} has; drop one of them")
         return self._with(times=replace(times, greedy=True))
 
     def consecutive(self) -> Pattern:
@@ -259,6 +263,9 @@ class Pattern:
         shortest counts. A partial match that reaches the limit has timed out.
         """
         limit_ms = _duration_ms(window_time, "within")
+        if not isinstance(within_type, WithinType):
+            kinds = " or ".join(map(str, WithinType))
+            raise GraphError(f"within() for {self._last.text} takes {kinds}, not {within_type!r}")
         if within_type is WithinType.PREVIOUS_AND_CURRENT:
             if len(self.stages) == 1 and self._last.times is None:
                 raise GraphError("within(…, PREVIOUS_AND_CURRENT): nothing comes before the first stage; call it for a later one")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from forkpoint.graph.specs import DataFrameSpec, SourceSpec
 from forkpoint.graph.transformations import Edge, Transformation, topological_order
 from forkpoint.relational.operators.group_aggregate import GroupAggregateSpec
 from forkpoint.relational.operators.joins.keyed_rows import KeyedRowsSpec
@@ -29,20 +28,11 @@ def warn_of_endless_state(what: str, result: Sequence[Edge], settings: Mapping[s
         )
 
 
-def is_endless(result: Sequence[Edge]) -> bool:
-    """Whether some input of a query does not end."""
-    return any(_is_endless(each) for each in topological_order([edge.upstream for edge in result]))
-
-
-def _is_endless(of: Transformation) -> bool:
-    return isinstance(of.spec, SourceSpec | DataFrameSpec) and not of.spec.bounded
-
-
 def _growing(result: Sequence[Edge]) -> Iterator[str]:
     """The uids of operators that keep something of each key of an input that does not end."""
     endless: set[Transformation] = set()
     for each in topological_order([edge.upstream for edge in result]):
-        if _is_endless(each):
+        if each.is_endless:
             endless.add(each)
         ordinals = {edge.ordinal for edge in each.inputs if edge.upstream in endless}
         if ordinals:

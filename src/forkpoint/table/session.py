@@ -15,7 +15,7 @@ from forkpoint.config_file import DEFAULT_STATE_ROOT, state_root
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import RuntimeExecutionMode
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.graph.transformations import Edge, Transformation, is_endless
 from forkpoint.relational.bounds import until_end
 from forkpoint.relational.expressions import Column, Item, items_of
 from forkpoint.relational.lookups import LookupTable
@@ -36,7 +36,7 @@ from forkpoint.table.catalog import Catalog, ProgramView, Space, StreamTable, Vi
 from forkpoint.table.changelog_streams import as_changes, read_by
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.table.connectors.registry import connector_of, lookup_of, makes, ordering_key, sink_of, source_of, takes
-from forkpoint.table.endless_state import is_endless, warn_of_endless_state
+from forkpoint.table.endless_state import warn_of_endless_state
 from forkpoint.table.fitting import fitted, replaced_directory
 from forkpoint.table.schema import Schema
 from forkpoint.table.stored_definitions import refresh
