@@ -78,6 +78,11 @@ class Stage:
         return self.optional or self.contiguity.is_not or within
 
     @property
+    def loops(self) -> bool:
+        """Whether it repeats any number of times."""
+        return self.times is not None and self.times.high is None
+
+    @property
     def greedy(self) -> bool:
         return self.times is not None and self.times.greedy
 
@@ -168,10 +173,9 @@ class Pattern:
 
     def until(self, condition: Any) -> Pattern:
         """End a repeated stage at the first event for which this holds; the event itself is not part of it."""
-        times = self._last.times
         if self._last.until is not None:
             raise GraphError(f"until() was called before for {self._last.text}; combine the two conditions with `or`")
-        if times is None or times.high is not None:
+        if not self._last.loops:
             raise GraphError(f"until() ends a stage that repeats any number of times; call one_or_more() for {self._last.text}")
         return self._with(until=condition_of(condition, "until"))
 
@@ -339,7 +343,7 @@ def check(pattern: Pattern) -> None:
     for stage in pattern.all_stages():
         if stage.group is not None and stage.group.total_ms is not None:
             raise GraphError(f"within() limits the whole match: call it for the pattern that has {stage.text}, not inside")
-        if stage.group is not None and stage.times is not None and all(each.may_lack for each in stage.group.stages):
+        if stage.group is not None and stage.loops and all(each.may_lack for each in stage.group.stages):
             raise GraphError(f"{stage.text} repeats, but may have no events at all; make one of its stages necessary")
     last, total_ms = pattern.stages[-1], pattern.total_ms
     if last.contiguity is Contiguity.NOT_FOLLOWED and total_ms is None and last.within_ms is None:

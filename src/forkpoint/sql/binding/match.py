@@ -208,7 +208,7 @@ def _check_defined(call: MatchCall, named: set[str], error: Any) -> None:
 def _check_pattern(call: MatchCall, source: Any) -> None:
     """Refuse what can match no rows, or whose end is not known."""
     parts = call.pattern.parts
-    empty = next((each for each in call.pattern.groups() if (each.low, each.high) != (1, 1) and each.may_lack), None)
+    empty = next((each for each in call.pattern.groups() if each.high is None and each.may_lack), None)
     if empty is not None:
         raise source.error(
             call.pattern_at, f"the group {empty} repeats, but may have no rows; make one of its variables necessary"
