@@ -116,8 +116,12 @@ class Counting(System):
     def end(self) -> int:
         return (self.newest() // PER_EPOCH + 40) * PER_EPOCH
 
+    def wanted(self, stop: int) -> list[Counted]:
+        """What should be visible after ``stop`` numbers."""
+        return expected(stop)
+
     def verdict(self, stop: int) -> Verdict:
-        wanted, found = Counter(expected(stop)), Counter(self.read())
+        wanted, found = Counter(self.wanted(stop)), Counter(self.read())
         return Verdict(stop, {"lost": (wanted - found).total(), "repeated": (found - wanted).total()})
 
 

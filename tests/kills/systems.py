@@ -20,7 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 import forkpoint as fp
-from kills.job import PER_EPOCH, Counted
+from kills.job import PER_EPOCH, Counted, expected_matches, match_into
 from kills.sql import Sql
 from kills.sql_join import SqlJoin
 from kills.system import Counting, System, TopicReader, Verdict
@@ -60,6 +60,17 @@ class Kafka(Counting):
     def verdict(self, stop: int) -> Verdict:
         found = super().verdict(stop)
         return Verdict(found.records, {**found.faults, "out of order": sum(_disorder(self.read()))})
+
+
+class Patterns(Kafka):
+    """The matches of a pattern, to Kafka."""
+
+    @classmethod
+    def run(cls, address: str, root: str, stop: int) -> None:
+        match_into(cls.sink(address), root, stop)
+
+    def wanted(self, stop: int) -> list[Counted]:
+        return expected_matches(stop)
 
 
 def _counted(message: Message) -> Counted:
@@ -328,6 +339,7 @@ SYSTEMS: dict[str, type[System]] = {
     "iceberg-together": IcebergTogether,
     "opensearch": OpenSearch,
     "cassandra": Cassandra,
+    "patterns": Patterns,
     "sql": Sql,
     "sql-join": SqlJoin,
 }

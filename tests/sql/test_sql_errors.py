@@ -215,8 +215,8 @@ MISTAKES = [
     ),
     (
         "SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY k ORDER BY v PATTERN (A) DEFINE A AS A.v > 0)",
-        " " * 21 + "^",
-        "MATCH_RECOGNIZE is not supported yet; a process function",
+        " " * 62 + "^",
+        "ORDER BY starts with",
     ),
     (
         "CREATE TABLE t (k STRING) WITH ('connector' = 'kafkaa')",

@@ -17,6 +17,7 @@ from forkpoint.patterns.conditions import ALWAYS, All, Atom, Condition, Either, 
 from forkpoint.patterns.skipping import NO_SKIP, AfterMatchSkipStrategy
 
 if TYPE_CHECKING:
+    from forkpoint.patterns.explanation import Progress
     from forkpoint.types import TypeInformation
 
 
@@ -321,6 +322,31 @@ class Pattern:
             for stage in self.stages
         )
         return replace(self, stages=tuple(stages))
+
+    def explain(self) -> str:
+        """The states in which a partial match can be. Each takes an event, passes over it, or leaves it to another state.
+
+        A notebook shows them as a drawing."""
+        from forkpoint.patterns.compiling import automaton_of
+        from forkpoint.patterns.explanation import explained
+
+        return explained(automaton_of(self))
+
+    def progress(self, partial_matches: Any) -> list[Progress]:
+        """How far the partial matches of a key are, and what they wait for.
+
+        ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job.
+        """
+        from forkpoint.patterns.compiling import automaton_of
+        from forkpoint.patterns.explanation import progress
+
+        return progress(automaton_of(self), partial_matches)
+
+    def _repr_html_(self) -> str:
+        from forkpoint.patterns.compiling import automaton_of
+        from forkpoint.patterns.explanation import html
+
+        return html(f"Pattern {self.outline}", automaton_of(self))
 
     @property
     def outline(self) -> str:

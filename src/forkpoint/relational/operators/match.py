@@ -133,7 +133,10 @@ def _never_called(_: Any) -> bool:
 
 def _reader(read: Matched, names: list[str]) -> Callable[[Rows], Any]:
     if read.call is not None:
-        columns = () if read.call.argument is None else tuple(columns_of(read.call.argument))
+        argument, of = read.call.argument, read.call.function
+        if isinstance(argument, Column) and argument.type.name == "BIGINT" and of in _OF_WHOLE_NUMBERS and not read.call.distinct:
+            return _OfWholeNumbers(_OF_WHOLE_NUMBERS[of], read.variables, names.index(argument.name))
+        columns = () if argument is None else tuple(columns_of(argument))
         return _Aggregating(read.call, read.variables, tuple((names.index(each.name), each) for each in columns))
     column = names.index(read.column) if read.column else None
     return _Reader(read.function, read.variables, column, read.offset)
@@ -152,6 +155,29 @@ class _Reader:
             return None
         variable, row = found[self.offset] if self.function == "FIRST" else found[-1 - self.offset]
         return variable if self.column is None else row[self.column]
+
+
+def _average(values: list[int]) -> int:
+    """Rounded towards zero."""
+    total = sum(values)
+    return total // len(values) if total >= 0 else -(-total // len(values))
+
+
+_OF_WHOLE_NUMBERS: Mapping[str, Callable[[list[int]], int]] = {"COUNT": len, "MIN": min, "MAX": max, "AVG": _average}
+
+
+@dataclass(frozen=True)
+class _OfWholeNumbers:
+    """An aggregate of BIGINTs, of which conditions ask one row at a time."""
+
+    function: Callable[[list[int]], int]
+    variables: tuple[str, ...]
+    column: int
+
+    def __call__(self, rows: Rows) -> int | None:
+        values = [row[self.column] for variable, row in rows if not self.variables or variable in self.variables]
+        values = [value for value in values if value is not None]
+        return self.function(values) if values or self.function is len else None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""What a pattern says of itself, and how far the partial matches of a key are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import forkpoint as fp
+from forkpoint.state_processor import SavepointReader
+from forkpoint.testing import Eof, run_local
+
+
+class Payment(NamedTuple):
+    card: str
+    amount: int
+    at: int
+
+
+def is_large(payment: Payment) -> bool:
+    return payment.amount > 500
+
+
+PATTERN = (
+    fp.Pattern.begin("small")
+    .where(is_large)
+    .or_where(is_large)
+    .not_followed_by("refund")
+    .where(lambda payment: payment.amount < 0)
+    .followed_by("mid")
+    .where(is_large)
+    .one_or_more()
+    .next("large")
+    .where(is_large)
+    .within(60_000)
+)
+
+EXPLAINED = """\
+small, where matches begin
+  takes an event if (is_large(…) or is_large(…)) → mid:2
+mid:2
+  takes an event if is_large(…) → mid
+  passes over an event if not (is_large(…)) → itself
+  ends without a match, as refund has come if <lambda>(…)
+mid:1
+  takes an event if is_large(…) → mid
+  passes over an event if not (is_large(…)) → itself
+mid
+  leaves it to large
+  takes an event if is_large(…) → itself
+  passes over an event if not (is_large(…)) → mid:1
+large
+  takes an event if is_large(…) → match
+match
+within 1 m 0 s from the first event to the last"""
+
+
+def test_a_pattern_explains_its_states() -> None:
+    assert PATTERN.explain() == EXPLAINED
+
+
+def test_a_notebook_shows_a_drawing() -> None:
+    shown = PATTERN._repr_html_()
+    assert shown.count("<rect") == 6  # without the state of the refund
+    assert "small" in shown
+    assert "match" in shown
+
+
+def test_the_partial_matches_of_a_key_tell_how_far_they_are(tmp_path: Path) -> None:
+    pattern = (
+        fp.Pattern.begin("small").where(lambda payment: payment.amount < 10).followed_by("large").where(is_large).within(1000)
+    )
+
+    def job(env, payments):
+        times = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda payment, _: payment.at)
+        keyed = env.from_source(payments, times, "payments").uid("payments").key_by(lambda payment: payment.card, str)
+        return {"found": fp.CEP.pattern(keyed, pattern).select(len).uid("fraud")}
+
+    payments = [Payment("a", 7, 100), Payment("a", 5, 150), Payment("b", 50, 200), Eof(savepoint=True)]
+    saved = run_local(job, payments, state_root=tmp_path).savepoint
+    assert saved is not None
+    partial_matches = SavepointReader.read(saved).state("fraud", "partial_matches")
+    found = pattern.progress(partial_matches.get("a"))
+    assert list(map(str, found)) == [
+        "has small at 100; waits for large (is_large(…)) until 1100",
+        "has small at 150; waits for large (is_large(…)) until 1150",
+    ]
+    assert partial_matches.get("b") is None
