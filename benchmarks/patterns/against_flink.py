@@ -6,6 +6,9 @@ Both make the events from a sequence of numbers: 100,000 keys, each with an even
 stages, which 1 % of the events begin, within 10 s. ``loop``: one or more, then another, within 5 s. A side's throughput is the
 difference in events over that in time between a long and a short run, so that starts don't count. The ratios are to Flink's heap
 state; the median of the rounds.
+
+With RocksDB (``--sides flink-rocksdb``) Flink takes the longer for an event the more there are, as it seeks past what it has
+removed: 18,000 events/s of the first 75,000. So that side is only measured on request, with few events.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def _compiled(libraries: Path) -> Path:
 
 
 def events_per_second(side: str, pattern: str, parallelism: int) -> float:
-    events = EVENTS[pattern] // 4 if side == "flink-rocksdb" else EVENTS[pattern]
+    events = EVENTS[pattern] // 80 if side == "flink-rocksdb" else EVENTS[pattern]
     short, long = (seconds(side, pattern, count, parallelism) for count in (events // 4, events))
     return events * 3 / 4 / (long - short)
 
@@ -79,7 +82,7 @@ def events_per_second(side: str, pattern: str, parallelism: int) -> float:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="+", choices=EVENTS, default=list(EVENTS))
-    arguments.add_argument("--sides", nargs="+", choices=[*FORKPOINT, *FLINK], default=[*FORKPOINT, *FLINK])
+    arguments.add_argument("--sides", nargs="+", choices=[*FORKPOINT, *FLINK], default=[*FORKPOINT, "flink-heap"])
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--parallelism", type=int, default=2)
     given = arguments.parse_args()

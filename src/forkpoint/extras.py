@@ -45,6 +45,7 @@ _EXTRAS = PACKAGES | {
     "pyiceberg": "iceberg",
     "boto3.session": "s3",
     "opentelemetry.sdk": "otel",
+    "networkx": "graphs",
 }
 
 

@@ -2,11 +2,13 @@
 
 The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
 SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise,
-``sql-4`` (columns TIMESTAMP(3)) by the last one that read such columns with microseconds.
+``sql-4`` (columns TIMESTAMP(3)) by the last one that read such columns with microseconds, ``sql-5`` (MATCH_RECOGNIZE) by the
+first one with it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -17,7 +19,7 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN, ROWS, CHANGES, DIGITS = (Path(__file__).parent / name for name in ("sql-1", "sql-2", "sql-3", "sql-4"))
+GOLDEN, ROWS, CHANGES, DIGITS, PATTERN = (Path(__file__).parent / f"sql-{number}" for number in range(1, 6))
 ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
@@ -111,3 +113,16 @@ def test_columns_with_digits_of_seconds_go_on(tmp_path: Path) -> None:
     of_times = {f"[{day}:02.123, 1]": 1, f"[{day}:25.654, 0]": 1}
     pairs = [f"[b, {day}:12, {day}:25.654Z]", f"[a, {day}:02.123, {saved}Z]", f"[a, {day}:01.500, {day}:02.123Z]"]
     assert found == {**of_keys, **of_times, **dict.fromkeys(pairs, 1), f"[{day}:10, {day}:20, 2]": 1}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_partial_matches_of_rows_go_on(changed: bool, tmp_path: Path) -> None:
+    query = (PATTERN / "query.sql").read_text()
+    if changed:  # other measures, of columns that are kept
+        query = query.replace("COUNT(B.v) AS n", "SUM(B.v) AS n").replace("C.x AS x", "A.x AS x")
+    rows = [("a", 4, 9.5, 10_000), ("b", 11, 8.5, 11_000), (None, 1, 7.5, 66_500), ("c", 0, 6.5, 120_000)]
+    more = "".join(f"{json.dumps(dict(zip(('k', 'v', 'x', 'ms'), row, strict=True)))}\n" for row in rows)
+    found = net_changes(tmp_path, query, saved=PATTERN, more=more, last=r"\+I\[b, ")
+    assert found == (
+        {"[a, 3, 8, 13, 0.5]": 1, "[b, 9, 12, 12, null]": 1} if changed else {"[a, 3, 8, 2, 9.5]": 1, "[b, 9, 12, 1, 8.5]": 1}
+    )

@@ -2,6 +2,7 @@
 
     Graph               ``Graph.from_edges(stream)``, then ``degrees()``, ``aggregate_neighbors()``,
                         ``connected_components()``, ``two_coloring()``, ``triangles()``
+    SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx and GraphFrames
 
 `edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
 of a graph, over `entries` of state of which it reads only those it touches; `components` and `triangles` are the operators on
@@ -14,7 +15,8 @@ from forkpoint.lazy import loader
 
 if TYPE_CHECKING:
     from forkpoint.graphs.graph import Graph
+    from forkpoint.graphs.saved import SavedGraph
 
 __getattr__ = loader(__name__)
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "SavedGraph"]

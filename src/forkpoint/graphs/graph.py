@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.streams.base import check_type
 from forkpoint.api.streams.keys import ONE_KEY
@@ -19,6 +20,10 @@ from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
 from forkpoint.graphs.records import color_type, component_type, degree_type, edge_change_type, neighborhood_type, triangles_type
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
+
+if TYPE_CHECKING:
+    from forkpoint.graphs.saved import SavedGraph
+    from forkpoint.state_processor import LiveState, SavepointReader
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,16 @@ class Graph:
         spec = EdgesSpec(of, removes, carries)
         changes = stream._keyed(pair)._operator(spec, "graph edges", edge_change_type(of, spec.value_type))
         return Graph(changes if uid is None else changes.uid(f"{uid}-edges"), of, spec.value_type, uid)
+
+    @staticmethod
+    def of_savepoint(savepoint: str | os.PathLike[str] | SavepointReader | LiveState, uid: str) -> SavedGraph:
+        """The graph with this ``uid`` that a savepoint (a path, a URL or a reader) or a running job has.
+
+        Raises SavepointNotFound and StateNotFound.
+        """
+        from forkpoint.graphs.saved import SavedGraph
+
+        return SavedGraph.of(savepoint, uid)
 
     def changes(self) -> DataStream[Any]:
         """The net changes of each epoch: EdgeChange(source, target, removed), and the edge's ``value`` if it has one.
