@@ -107,6 +107,27 @@ def test_the_time_of_a_match_is_event_time() -> None:
     assert sorted(found) == [(at(0).replace(tzinfo=None), 1, 2), (at(60).replace(tzinfo=None), 1, 2)]
 
 
+def test_all_rows_of_a_match() -> None:
+    measures = "CLASSIFIER() AS is, SUM(price) AS total, FINAL LAST(D.price) AS lowest, COUNT(D.price) AS falls"
+    query = FALLS.format(measures=f"{measures}, MATCH_ROWTIME() AS ended", limit=1000).replace(
+        "AFTER MATCH", "ALL ROWS PER MATCH AFTER MATCH"
+    )
+    found = run_local(job(query), [price for price in PRICES if isinstance(price, Price)], parallelism=2).output
+    of = {key: [row[1:] for row in found if row[0] == key] for key in "ab"}
+    assert of["a"] == [
+        (at(0), "S", 30, 10, 0, at(30), 30, 1),
+        (at(2), "D", 50, 10, 1, at(30), 20, 3),
+        (at(4), "D", 60, 10, 2, at(30), 10, 2),
+        (at(30), "U", 100, 10, 2, at(30), 40, 1),
+    ]
+    assert [(row[0], *row[1:3], row[4]) for row in of["b"]] == [
+        (at(1), "S", 9, 0),
+        (at(5), "D", 17, 1),
+        (at(8), "D", 24, 2),
+        (at(70), "U", 33, 2),
+    ]
+
+
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
 
 
@@ -130,7 +151,12 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),
         (f"{BEGIN}PATTERN (A B) WITHIN INTERVAL '1' MONTH DEFINE A AS A.price > 1)", "whole milliseconds"),
-        (f"{BEGIN}ALL ROWS PER MATCH PATTERN (A B) DEFINE A AS A.price > 1)", "ALL ROWS PER MATCH is not supported yet"),
+        (f"{BEGIN}ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B) DEFINE A AS A.price > 1)", "and nothing after it"),
+        (f"{BEGIN}, 2 AS volume ALL ROWS PER MATCH PATTERN (A B) DEFINE A AS A.price > 1)", "two columns 'volume'"),
+        (
+            f"{BEGIN}, FINAL 1 + LAST(A.price) AS l ALL ROWS PER MATCH PATTERN (A B) DEFINE A AS A.price > 1)",
+            "FINAL is for one call",
+        ),
         (f"{BEGIN}, B.price AS p PATTERN (A B) DEFINE A AS A.price > 1)", "two columns 'p'"),
         (f"{BEGIN}DEFINE A AS A.price > 1)", "needs PATTERN"),
         (BEGIN.replace("ORDER BY ts", "ORDER BY price") + "PATTERN (A B) DEFINE A AS A.price > 1)", "starts with event time"),

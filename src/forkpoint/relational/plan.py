@@ -169,7 +169,8 @@ class Process(msgspec.Struct, frozen=True, tag_field="node", tag="process"):
 class Match(msgspec.Struct, frozen=True, tag_field="node", tag="match", omit_defaults=True):
     """MATCH_RECOGNIZE: a row for each match of a pattern in the rows of the input with equal ``partition``, which are its
     columns, in their ``order``, event time first. The result has ``partition`` and ``reads``, by their texts. ``skip``: as of
-    AfterMatchSkipStrategy. ``within_ms``: how long a match may take. ``processing``: the order is that in which rows come."""
+    AfterMatchSkipStrategy. ``within_ms``: how long a match may take. ``processing``: the order is that in which rows come.
+    ``all_rows``: a row for each row of a match instead."""
 
     input: Plan
     partition: tuple[str, ...]
@@ -181,6 +182,7 @@ class Match(msgspec.Struct, frozen=True, tag_field="node", tag="match", omit_def
     skip_to: str = ""
     within_ms: int | None = None
     processing: bool = False
+    all_rows: bool = False
 
     @property
     def schema(self) -> Schema:

@@ -59,7 +59,9 @@ class RowPattern(msgspec.Struct, frozen=True):
 class Matched(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is read of the rows of a match that are mapped to one of the ``variables`` (none: all rows). FIRST and LAST: a column
     of the row that is ``offset`` after the first, or before the last. AGGREGATE: ``call`` over these rows. CLASSIFIER: the
-    variable of the last row. MATCH_ROWTIME: its event time."""
+    variable of the last row. MATCH_ROWTIME: its event time. ROW: a column of the row itself.
+
+    In a result with all rows of a match, a row's reads end with it, unless they are ``final``."""
 
     function: str
     variables: tuple[str, ...]
@@ -67,8 +69,13 @@ class Matched(msgspec.Struct, frozen=True, omit_defaults=True):
     column: str = ""
     offset: int = 0
     call: AggregateCall | None = None
+    final: bool = False
 
     def __str__(self) -> str:
+        return f"{'FINAL ' * self.final}{self._text}"
+
+    @property
+    def _text(self) -> str:
         of = "|".join(self.variables)
         if self.call is not None:
             return f"{self.call}{' of ' * bool(of)}{of}"

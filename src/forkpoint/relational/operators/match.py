@@ -45,7 +45,7 @@ def match_spec(node: Match) -> PatternSpec:
     time, *ties = node.order or (None,)
     return PatternSpec(
         Pattern(stages, strategy),
-        _Measures(tuple(map(names.index, node.partition)), tuple(_reader(each, names) for each in node.reads)),
+        _measures(node, names),
         row_type(node.input.schema),
         _comparator(ties, names) if ties else None,
         event_time=not node.processing,
@@ -199,6 +199,13 @@ class _Aggregating:
         return 0 if value is None and self.call.function == "COUNT" else value
 
 
+def _measures(node: Match, names: list[str]) -> PatternProcessFunction[Any, Any]:
+    partition, readers = tuple(map(names.index, node.partition)), tuple(_reader(each, names) for each in node.reads)
+    if node.all_rows:
+        return _OfEachRow(partition, readers, tuple(each.final for each in node.reads))
+    return _Measures(partition, readers)
+
+
 class _Measures(PatternProcessFunction[Any, Any]):
     """Emits a row for each match: its partition, and what is read of its rows."""
 
@@ -207,9 +214,31 @@ class _Measures(PatternProcessFunction[Any, Any]):
 
     def process_match(self, match: MatchedElements, ctx: PatternProcessFunction.Context) -> Iterable[tuple[Any, ...]]:
         assert isinstance(ctx, Emission)
-        rows = ctx.rows()
+        return self._results(ctx.rows())
+
+    def _results(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
+        return [(*self._key(rows), *(reader(rows) for reader in self._readers))]
+
+    def _key(self, rows: Rows) -> Iterable[Any]:
         first = rows[0][1]
-        return [(*(first[at] for at in self._partition), *(reader(rows) for reader in self._readers))]
+        return (first[at] for at in self._partition)
+
+
+class _OfEachRow(_Measures):
+    """Emits the rows of each match. ``final``: which readers read the whole match, and not only up to the row."""
+
+    def __init__(self, partition: tuple[int, ...], readers: tuple[Callable[[Rows], Any], ...], final: tuple[bool, ...]) -> None:
+        super().__init__(partition, readers)
+        self._final = final
+
+    def _results(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
+        ends = range(1, len(rows) + 1)
+        columns = [
+            [reader(rows)] * len(rows) if final else [reader(rows[:end]) for end in ends]
+            for reader, final in zip(self._readers, self._final, strict=True)
+        ]
+        key = tuple(self._key(rows))
+        return [(*key, *values) for values in zip(*columns, strict=True)]
 
 
 # -- ties --------------------------------------------------------------------------------------------------------------

@@ -39,13 +39,14 @@ _USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
 @dataclass(frozen=True)
 class MatchCall:
     """A MATCH_RECOGNIZE. ``data``: the query of its table. ``at``: its offset in the source. ``measures``, ``defined``:
-    expressions with their names. ``skip``: with the variable to skip to, or ""."""
+    expressions with their names, and whether a measure is FINAL. ``skip``: with the variable to skip to, or ""."""
 
     at: int
     data: Node
     partition: tuple[Token, ...]
     order: Node
-    measures: tuple[tuple[Node, Token], ...]
+    measures: tuple[tuple[Node, Token, bool], ...]
+    all_rows: bool
     skip: tuple[str, str]
     pattern: RowPattern
     pattern_at: int
@@ -67,10 +68,9 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
             raise error(first, f"MATCH_RECOGNIZE needs {word}: {_USE}")
     if not clauses.get("ORDER BY"):
         raise error(first, "MATCH_RECOGNIZE needs ORDER BY the event time of its rows")
-    if "ALL" in clauses:
-        raise error(
-            clauses["ALL"][0] if clauses["ALL"] else first, "ALL ROWS PER MATCH is not supported yet; use ONE ROW PER MATCH"
-        )
+    for word, rest in (("ONE", "ROW PER MATCH"), ("ALL", "ROWS PER MATCH")):
+        if word in clauses and " ".join(token.text.upper() for token in clauses[word]) != rest:
+            raise error(clauses[word][0] if clauses[word] else first, f"expected {word} {rest}, and nothing after it")
     opening, closing = clauses["PATTERN"][0], clauses["PATTERN"][-1]
     start, end = calls.at(opening) + 1, calls.at(closing)
     if opening.text != "(" or closing.text != ")":
@@ -85,6 +85,7 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
         partition,
         order.args["order"],
         tuple(_measure(part, calls, error) for part in listed(clauses["MEASURES"])) if clauses.get("MEASURES") else (),
+        "ALL" in clauses,
         _skip(clauses.get("AFTER", []), error),
         pattern,
         start,
@@ -94,12 +95,12 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
     )
 
 
-def _measure(tokens: list[Token], calls: Calls, error: Any) -> tuple[Node, Token]:
+def _measure(tokens: list[Token], calls: Calls, error: Any) -> tuple[Node, Token, bool]:
     if len(tokens) < 3 or tokens[-2].text.upper() != "AS":
         raise error(tokens[-1], "a measure has a name: LAST(A.price) AS last_price")
-    if tokens[0].text.upper() in ("FINAL", "RUNNING") and tokens[1].text != ".":
-        tokens = tokens[1:]  # they are the same in a row for each match
-    return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1]
+    kind = tokens[0].text.upper() if tokens[1].text != "." else ""
+    tokens = tokens[1:] if kind in ("FINAL", "RUNNING") else tokens
+    return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1], kind == "FINAL"
 
 
 def _definition(tokens: list[Token], calls: Calls, error: Any) -> tuple[Token, Node]:
@@ -153,11 +154,15 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
         raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, variables)}")
     _check_pattern(call, source)
     reads: dict[str, Matched] = {}
-    names = [*partition, *(token.text for _, token in call.measures)]
-    twice = next((token for _, token in call.measures if names.count(token.text) > 1), None)
+    ordered = [name for name in dict.fromkeys(map(_name_of, order)) if name not in partition] if call.all_rows else []
+    others = [each.name for each in data.schema if each.name not in (*partition, *ordered)] if call.all_rows else []
+    names = [*partition, *ordered, *others, *(token.text for _, token, _ in call.measures)]
+    twice = next((token for _, token, _ in call.measures if names.count(token.text) > 1), None)
     if twice is not None:
-        raise error(f"the result has two columns {twice.text!r}: those of PARTITION BY come first; rename one", twice)
-    measures = [(token.text, rows.bound(node, reads, "")) for node, token in call.measures]
+        has = "all columns of its rows" if call.all_rows else "those of PARTITION BY come first"
+        raise error(f"the result has two columns {twice.text!r}: {has}; rename one", twice)
+    measures = [(token.text, rows.measured(node, reads, final)) for node, token, final in call.measures]
+    of_rows = {name: rows.of_row(name, reads) for name in (*ordered, *others)}
     within = None if call.within is None else _within_ms(call, binder)
     if not reads:  # a row has columns
         reads["CLASSIFIER()"] = Matched("CLASSIFIER", (), STRING)
@@ -172,10 +177,12 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
         to,
         within,
         processing,
+        call.all_rows,
     )
     columns = {each.name: each for each in found.schema}
     items = [Item(name, Column(name, columns[name].type)) for name in partition]
-    return Select(found, None, (*items, *(Item(name, of) for name, of in measures)))
+    items += [Item(name, of_rows[name]) for name in ordered] + [Item(name, of) for name, of in measures]
+    return Select(found, None, (*items, *(Item(name, of_rows[name]) for name in others)))
 
 
 def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str, ...]]:
@@ -288,24 +295,36 @@ class _Rows:
         reads: dict[str, Matched] = {}
         if next(each for each in self.call.defined if each[0].text == variable.text)[0] is not variable:
             raise error(f"variable {variable.text!r} is defined twice", variable)
-        condition = self.bound(node, reads, variable.text)
+        condition = self._bound(node, _Reads(self, reads, variable.text))
         if condition.type.name != "BOOLEAN":
             raise self.binder.error(node, f"DEFINE {variable.text} AS takes a condition, not {condition.type.name}")
         return Defined(variable.text, condition, tuple(reads.values()))
 
-    def bound(self, node: Node, reads: dict[str, Matched], variable: str) -> Expression:
-        """An expression of a match. ``variable``: whose row is asked about; "" in MEASURES."""
-        binder = replace(self.binder, matched=_Reads(self, reads, variable), clause="in MATCH_RECOGNIZE")
-        return binder.bind(node)
+    def measured(self, node: Node, reads: dict[str, Matched], final: bool) -> Expression:
+        if final and self.call.all_rows and called_name(node) not in _NAVIGATION and not is_aggregate(node):
+            raise self.binder.error(node, "FINAL is for one call; make it a measure of its own, and compute with both outside")
+        return self._bound(node, _Reads(self, reads, final=final and self.call.all_rows))
+
+    def of_row(self, name: str, reads: dict[str, Matched]) -> Column:
+        """A column of the row itself."""
+        of = next(each.type for each in self.data.schema if each.name == name)
+        read = Matched("ROW", (), of, self.read(Column(name, of)))
+        reads[str(read)] = read
+        return Column(str(read), of)
+
+    def _bound(self, node: Node, reads: _Reads) -> Expression:
+        return replace(self.binder, matched=reads, clause="in MATCH_RECOGNIZE").bind(node)
 
 
 @dataclass
 class _Reads:
-    """Takes what an expression reads of a match out of it. ``found``: by the name of the column that stands for it."""
+    """Takes what an expression reads of a match out of it. ``found``: by the name of the column that stands for it. ``variable``:
+    whose row is asked about; "" in MEASURES, which may be ``final``."""
 
     rows: _Rows
     found: dict[str, Matched]
-    variable: str
+    variable: str = ""
+    final: bool = False
 
     def column(self, node: Node, binder: Binder) -> Column | None:
         """The column that stands for a node; None if it is no read itself."""
@@ -329,6 +348,7 @@ class _Reads:
         return None
 
     def _kept(self, read: Matched) -> Column:
+        read = msgspec.structs.replace(read, final=self.final or (self.rows.call.all_rows and read.function == MATCH_ROWTIME))
         self.found[str(read)] = read
         return Column(str(read), read.type)
 
