@@ -107,6 +107,19 @@ def test_the_time_of_a_match_is_event_time() -> None:
     assert sorted(found) == [(at(0).replace(tzinfo=None), 1, 2), (at(60).replace(tzinfo=None), 1, 2)]
 
 
+def test_the_row_before_is_one_of_the_match() -> None:
+    query = """
+    SELECT * FROM prices MATCH_RECOGNIZE (
+      PARTITION BY symbol ORDER BY ts
+      MEASURES LAST(D.price) AS lowest, PREV(D.price) AS d1, PREV(price, 2) AS p2, PREV(S.price + 0, 0) AS s, COUNT(D.price) AS n
+      AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (S D+ U) DEFINE D AS D.price < PREV(D.price), U AS U.price > PREV(U.price) AND PREV(U.price, 2) < 50
+    )
+    """
+    found = run_local(job(query), [price for price in PRICES if isinstance(price, Price)]).output
+    assert sorted(found) == [("a", 10, 20, 20, 30, 2), ("b", 7, 8, 8, 9, 2)]
+
+
 def test_all_rows_of_a_match() -> None:
     measures = "CLASSIFIER() AS is, SUM(price) AS total, FINAL LAST(D.price) AS lowest, COUNT(D.price) AS falls"
     query = FALLS.format(measures=f"{measures}, MATCH_ROWTIME() AS ended", limit=1000).replace(
@@ -146,7 +159,10 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.prise > 1)", "did you mean 'price'"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS C.price > 1)", "PATTERN has no variable 'C'"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price)", "takes a condition, not BIGINT"),
-        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > PREV(A.price))", r"write LAST\(A.price, 1\)"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > PREV(A.price))", r"PREV\(A.price, 1\) would be a row before the match"),
+        (f"{BEGIN}PATTERN (A? B C) DEFINE C AS C.price > PREV(C.price, 2))", "at least 1 rows; begin PATTERN with"),
+        (f"{BEGIN}, PREV(price, 2) AS q PATTERN (A B) DEFINE A AS A.price > 1)", "at least 1 rows"),
+        (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > NEXT(A.price))", "write a variable for the next row"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),

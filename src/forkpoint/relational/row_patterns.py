@@ -42,6 +42,23 @@ class RowPattern(msgspec.Struct, frozen=True):
         """Whether its parts, or a match, may have no rows of it."""
         return not self.low or (bool(self.parts) and all(each.may_lack for each in self.parts))
 
+    @property
+    def fewest(self) -> int:
+        """How many rows it has at least."""
+        return self.low * (1 if self.variable else sum(each.fewest for each in self.parts))
+
+    def before(self, variable: str) -> int | None:
+        """How many rows a match has at least before one of the variable; None if there is none of it."""
+        if self.variable:
+            return 0 if self.variable == variable else None
+        rows = 0
+        for part in self.parts:
+            found = part.before(variable)
+            if found is not None:
+                return rows + found
+            rows += part.fewest
+        return None
+
     def groups(self) -> Iterator[RowPattern]:
         """The groups in it."""
         for part in self.parts:
@@ -58,7 +75,8 @@ class RowPattern(msgspec.Struct, frozen=True):
 
 class Matched(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is read of the rows of a match that are mapped to one of the ``variables`` (none: all rows). FIRST and LAST: a column
-    of the row that is ``offset`` after the first, or before the last. AGGREGATE: ``call`` over these rows. CLASSIFIER: the
+    of the row that is ``offset`` after the first, or before the last. PREV: of the row that comes ``offset`` before the last one,
+    whatever variable it is mapped to. AGGREGATE: ``call`` over these rows. CLASSIFIER: the
     variable of the last row. MATCH_ROWTIME: its event time. ROW: a column of the row itself.
 
     In a result with all rows of a match, a row's reads end with it, unless they are ``final``."""

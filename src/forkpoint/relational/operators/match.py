@@ -150,6 +150,9 @@ class _Reader:
     offset: int
 
     def __call__(self, rows: Rows) -> Any:
+        if self.function == "PREV":
+            last = next((at for at in reversed(range(len(rows))) if not self.variables or rows[at][0] in self.variables), None)
+            return None if last is None else rows[last - self.offset][1][self.column]
         found = [each for each in rows if each[0] in self.variables] if self.variables else rows
         if len(found) <= self.offset:
             return None

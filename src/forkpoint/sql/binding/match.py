@@ -331,10 +331,11 @@ class _Reads:
         name = called_name(node)
         match name:
             case "FIRST" | "LAST":
-                return self._kept(self._neighbour(name, node, binder))
-            case "PREV" | "NEXT":
-                remedy = "LAST(A.price, 1)" if name == "PREV" else "a variable for the next row"
-                raise binder.error(node, f"{name} is not supported; write {remedy}")
+                return self._kept(self._neighbour(name, node, 0, binder))
+            case "PREV":
+                return self._kept(self._previous(node, binder))
+            case "NEXT":
+                raise binder.error(node, "NEXT is not supported; write a variable for the next row")
             case "MATCH_NUMBER" | "MATCH_PROCTIME":
                 raise binder.error(node, f"{name}() is not supported yet")
             case "CLASSIFIER":
@@ -359,9 +360,21 @@ class _Reads:
             raise binder.error(node, "MATCH_ROWTIME() is for MEASURES of rows with event time")
         return Matched(MATCH_ROWTIME, (), fields[time].with_null(False), self.rows.read(Column(time, fields[time])))
 
-    def _neighbour(self, name: str, node: Node, binder: Binder) -> Matched:
+    def _previous(self, node: Node, binder: Binder) -> Matched:
+        """The rows of a match have no others in between, so the row before is one of them, if a match always has that many."""
+        read = self._neighbour("PREV", node, 1, binder)
+        pattern, variables = self.rows.call.pattern, read.variables or ((self.variable,) if self.variable else ())
+        before = min((pattern.before(each) or 0 for each in variables), default=pattern.fewest - 1)
+        if read.offset > before:
+            raise binder.error(
+                node,
+                f"{read} would be a row before the match: before that row, matches of {pattern} have at least {before} rows; "
+                "begin PATTERN with variables for the rows before it",
+            )
+        return read
+
+    def _neighbour(self, name: str, node: Node, offset: int, binder: Binder) -> Matched:
         arguments = node.expressions
-        offset = 0
         if len(arguments) == 2 and isinstance(arguments[1], exp.Literal) and str(arguments[1].this).isdigit():
             offset = int(arguments[1].this)
         elif len(arguments) != 1:
