@@ -61,7 +61,8 @@ def run(state_root: Path, given: fp.Pattern, **more: Any) -> LocalRun:
         matches = fp.CEP.pattern(stream.key_by("card"), given).select(amounts, str).uid("matches")
         by_vertex = {"degrees": graph.degrees(), "components": graph.connected_components(), "colors": graph.two_coloring()}
         sums = graph.aggregate_neighbors(lambda _, neighbors: sum(each.value for each in neighbors), int)
-        return {"matches": matches, **by_vertex, "triangles": graph.triangles(), "sums": sums}
+        by_vertex |= {"triangles": graph.triangles(), "sums": sums, "distances": graph.shortest_paths("a")}
+        return {"matches": matches, **by_vertex}
 
     script = [*FIRST, Eof(savepoint=True), *REST]
     return run_local(build, script, state_root=state_root, **{"epochs": 4, "job_name": "libraries", **more})

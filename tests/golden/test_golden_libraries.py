@@ -42,6 +42,7 @@ def test_a_graph_goes_on(tmp_path: Path) -> None:
         "components": {("c", 0), ("w", 0), ("v", 0)},
         "colors": set(),
         "triangles": set(),
+        "distances": {("s", 700)},
         "sums": {("c", 59), ("s", 700), ("a", 760), ("b", 1380), ("v", 950)},
     }
     assert sorted(Graph.of_savepoint(SAVED, "shops").to_networkx().edges.data("value")) == [

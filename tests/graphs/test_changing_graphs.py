@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 
 import forkpoint as fp
-from forkpoint.errors import GraphError, UserFunctionError
+from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graphs import Graph
 from forkpoint.testing import PAUSE, Eof, run_local
 
@@ -27,14 +27,15 @@ def sums(vertex: int, neighbors: list[Any]) -> tuple[int, int]:
     return out, into
 
 
-RESULTS = ("degree", "component", "color", "triangles", "neighbors")
+RESULTS = ("degree", "component", "color", "triangles", "neighbors", "distance", "hops")
 
 
 def build(env, changes):
     stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", Change).uid("in")
     graph = Graph.from_edges(stream, removed="removed", value="value", uid="graph")
     results = (graph.degrees(), graph.connected_components(), graph.two_coloring(), graph.triangles())
-    results = (*results, graph.aggregate_neighbors(sums))
+    unweighted = Graph.from_edges(stream, removed="removed", uid="plain")
+    results = (*results, graph.aggregate_neighbors(sums), graph.shortest_paths(0), unweighted.shortest_paths(0))
     return dict(zip(RESULTS, results, strict=True))
 
 
@@ -54,6 +55,10 @@ def check(edges: dict[tuple[int, int], int], state: dict[str, dict[int, Any]]) -
     weights = {v: (directed.out_degree(v, "weight"), directed.in_degree(v, "weight")) for v in directed}
     assert {v: sums for v, sums in state["neighbors"].items() if v in directed} == weights
     assert all(sums == (0, 0) for v, sums in state["neighbors"].items() if v not in directed)
+    lengths = nx.single_source_dijkstra_path_length(directed, 0) if 0 in directed else {}
+    assert {v: n for v, n in state["distance"].items() if n is not None} == {**lengths, 0: 0}
+    hops = nx.single_source_shortest_path_length(directed, 0) if 0 in directed else {}
+    assert {v: n for v, n in state["hops"].items() if n is not None} == {**hops, 0: 0}
     labels = {vertex: label for vertex, label in state["component"].items() if label is not None}
     assert partition(labels) == set(map(frozenset, nx.connected_components(graph)))
     colors = {vertex: color for vertex, color in state["color"].items() if color is not None}
@@ -102,7 +107,7 @@ def random_epochs(rng: random.Random, vertices: int, count: int, share_removed: 
                 source = rng.randrange(vertices)
                 target = (source + rng.choice((1, 1, 2, 0, rng.randrange(vertices)))) % vertices
                 there.append((source, target))
-                changes.append(Change(source, target, False, rng.randrange(3)))
+                changes.append(Change(source, target, False, rng.randrange(1, 4)))
         epochs.append(changes)
     middle = [edge for edge in set(there) if (edge[0] < vertices // 2) is not (edge[1] < vertices // 2)]
     return [*epochs, [Change(*edge, True) for edge in sorted(middle)] or [Change(0, 1, False)]]
@@ -198,3 +203,21 @@ def test_a_function_of_neighbors_without_values_and_its_error():
         UserFunctionError, match=r"LookupError: no d \(key 'd', element \[Neighbor\(vertex='a', outgoing=False\)\]"
     ):
         run_local(build, [("a", "d")])
+
+
+def test_lengths_are_numbers_above_0_and_the_start_is_a_vertex():
+    def build(env, changes):
+        stream = env.from_source(changes, fp.WatermarkStrategy.no_watermarks(), "in", fp.Types.TUPLE([str, str, float]))
+        return Graph.from_edges(stream, 0, 1, value=2).shortest_paths("a")
+
+    add = [("a", "b", 0.25), ("b", "c", 0.5), PAUSE, ("a", "c", 0.125)]
+    assert sorted(run_local(build, add).output) == [("a", 0.0), ("b", 0.25), ("c", 0.125), ("c", 0.75)]
+    for length in (0.0, -1.0, float("nan")):
+        with pytest.raises(UserFunctionError, match=r"the edge from 'a' to 'b' has length .*, but lengths are more than 0"):
+            run_local(build, [("a", "b", length)])
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    graph = Graph.from_edges(env.from_collection([("a", "b")], fp.Types.TUPLE([str, str])), 0, 1, value=1)
+    with pytest.raises(GraphError, match="edges have values of type STRING; give from_edges"):
+        graph.shortest_paths("a")
+    with pytest.raises(TypeNotSupported):
+        Graph.from_edges(env.from_collection([("a", "b")], fp.Types.TUPLE([str, str])), 0, 1).shortest_paths(7)

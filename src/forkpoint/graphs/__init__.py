@@ -1,12 +1,13 @@
 """Graphs that change: edges as a stream of additions and removals, results as keyed streams of changes.
 
     Graph               ``Graph.from_edges(stream)``, then ``degrees()``, ``aggregate_neighbors()``,
-                        ``connected_components()``, ``two_coloring()``, ``triangles()``
+                        ``connected_components()``, ``two_coloring()``, ``triangles()``,
+                        ``shortest_paths(start)``
     SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx and GraphFrames
 
 `edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
-of a graph, over `entries` of state of which it reads only those it touches; `components` and `triangles` are the operators on
-that state.
+of a graph, over `entries` of state of which it reads only those it touches; `components`, `triangles` and `shortest_paths` are
+the operators on that state. `saved` gives a graph as a whole to other libraries.
 """
 
 from typing import TYPE_CHECKING

@@ -5,7 +5,7 @@ Vertices stay encoded. Equal vertices have equal bytes, and only those of which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from forkpoint.functions import MapStateDescriptor
@@ -50,20 +50,77 @@ class Entries:
                 log.values.append(None if value is None else self._type.encode(value))
 
 
-class Neighbors:
-    """The edges of an undirected graph, at both of their ends."""
+class Adjacency:
+    """Values of ordered pairs of vertices, all those with one first vertex at once."""
 
     def __init__(self, backend: KeyedBackend, of: MapStateDescriptor[Any, Any]) -> None:
         backend.record("map", of.name, of.value_type, of.key_type)
         self._backend, self._sid = backend, backend.sid(of.name)
+        self._encode: Callable[[Any], bytes] = of.value_type.encode
+        self._decode: Callable[[bytes], Any] = of.value_type.decode
         self._prefix = b""
-        self._known: dict[Pair, Link | None] = {}
-        self._set: dict[bytes, dict[bytes, Link | None]] = {}
-        self._all: dict[bytes, dict[bytes, Link]] = {}
+        self._set: dict[bytes, dict[bytes, Any]] = {}
+        self._all: dict[bytes, dict[bytes, Any]] = {}
 
     def begin(self) -> None:
         self._prefix = self._backend.prefixes(self._sid)[0] + _TWO
-        self._known, self._set, self._all = {}, {}, {}
+        self._set, self._all = {}, {}
+
+    def load(self, vertices: Iterable[bytes]) -> None:
+        """Load all that is next to vertices."""
+        missing = [vertex for vertex in vertices if vertex not in self._all]
+        prefix, decode = self._prefix, self._decode
+        found = self._backend.store.scan_prefixes([prefix + vertex for vertex in missing])
+        position = 0
+        for vertex, count in zip(missing, found.counts, strict=True):
+            start, stop = len(prefix) + len(vertex), position + count
+            values = {
+                name[start:]: decode(data)
+                for name, data in zip(found.keys[position:stop], found.values[position:stop], strict=True)
+            }
+            position = stop
+            for other, value in self._set.get(vertex, {}).items():
+                if value is None:
+                    values.pop(other, None)
+                else:
+                    values[other] = value
+            self._all[vertex] = values
+
+    def of(self, vertex: bytes) -> dict[bytes, Any]:
+        """What is next to a vertex, which has been loaded."""
+        return self._all[vertex]
+
+    def has(self, vertex: bytes) -> bool:
+        """Whether it has been loaded."""
+        return vertex in self._all
+
+    def put(self, first: bytes, second: bytes, value: Any) -> None:
+        """Set the value of a pair, or remove it (None)."""
+        self._set.setdefault(first, {})[second] = value
+        values = self._all.get(first)
+        if values is not None and value is None:
+            values.pop(second, None)
+        elif values is not None:
+            values[second] = value
+
+    def collect(self, log: ChangeLog) -> None:
+        encode = self._encode
+        for first, values in self._set.items():
+            head = self._prefix + first
+            log.add((head + second for second in values), (None if x is None else encode(x) for x in values.values()))
+
+
+class Neighbors(Adjacency):
+    """The edges of an undirected graph, at both of their ends."""
+
+    def __init__(self, backend: KeyedBackend, of: MapStateDescriptor[Any, Any]) -> None:
+        super().__init__(backend, of)
+        self._encode, self._decode = _ENCODED.__getitem__, _DECODED.__getitem__
+        self._known: dict[Pair, Link | None] = {}
+
+    def begin(self) -> None:
+        super().begin()
+        self._known = {}
 
     def load_pairs(self, pairs: Iterable[Pair]) -> None:
         missing = [pair for pair in dict.fromkeys(pairs) if self.maybe(pair) is ...]
@@ -80,44 +137,11 @@ class Neighbors:
         of_first = self._all.get(first)
         return of_first.get(second) if of_first is not None else self._known.get(pair, ...)
 
-    def load(self, vertices: Iterable[bytes]) -> None:
-        """Load all neighbors of vertices."""
-        missing = [vertex for vertex in vertices if vertex not in self._all]
-        prefix = self._prefix
-        found = self._backend.store.scan_prefixes([prefix + vertex for vertex in missing])
-        position = 0
-        for vertex, count in zip(missing, found.counts, strict=True):
-            start, stop = len(prefix) + len(vertex), position + count
-            links = {
-                name[start:]: _DECODED[data]
-                for name, data in zip(found.keys[position:stop], found.values[position:stop], strict=True)
-            }
-            position = stop
-            for other, link in self._set.get(vertex, {}).items():
-                if link is None:
-                    links.pop(other, None)
-                else:
-                    links[other] = link
-            self._all[vertex] = links
-
-    def of(self, vertex: bytes) -> dict[bytes, Link]:
-        """The neighbors of a vertex, which have been loaded."""
-        return self._all[vertex]
-
     def changed(self, vertex: bytes) -> Iterable[bytes]:
         """The neighbors whose edge to a vertex the epoch has changed."""
         return self._set.get(vertex, ())
 
     def set(self, pair: Pair, link: Link | None) -> None:
-        for first, second in (pair, pair[::-1]):
-            self._set.setdefault(first, {})[second] = link
-            links = self._all.get(first)
-            if links is not None and link is None:
-                links.pop(second, None)
-            elif links is not None and link is not None:
-                links[second] = link
-
-    def collect(self, log: ChangeLog) -> None:
-        for first, links in self._set.items():
-            head = self._prefix + first
-            log.add((head + second for second in links), (None if x is None else _ENCODED[x] for x in links.values()))
+        first, second = pair
+        self.put(first, second, link)
+        self.put(second, first, link)

@@ -17,7 +17,16 @@ from forkpoint.graphs.components import ColoringSpec, ComponentsSpec
 from forkpoint.graphs.degrees import DegreesSpec
 from forkpoint.graphs.edges import EdgesSpec
 from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
-from forkpoint.graphs.records import color_type, component_type, degree_type, edge_change_type, neighborhood_type, triangles_type
+from forkpoint.graphs.records import (
+    color_type,
+    component_type,
+    degree_type,
+    distance_type,
+    edge_change_type,
+    neighborhood_type,
+    triangles_type,
+)
+from forkpoint.graphs.shortest_paths import ShortestPathsSpec
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
 
@@ -154,6 +163,22 @@ class Graph:
         subtask does the work; an epoch reads the neighbors of that end of each changed edge that has fewer of them.
         """
         return self._on_one(TrianglesSpec(self._vertex_type), "triangles", triangles_type(self._vertex_type))
+
+    def shortest_paths(self, start: Any) -> KeyedStream[Any, Any]:
+        """Distance(vertex, distance) of each vertex whose distance from ``start`` an epoch has changed, keyed by vertex.
+
+        ``distance``: the length of a shortest path along the edges' directions, None if there is none any more. Edges have the
+        length ``value``, which is more than 0 (UserFunctionError otherwise); without values, each has 1. One subtask does the
+        work; an epoch reads the edges of the vertices whose distance may have changed.
+        Raises GraphError for values that are no numbers, and TypeNotSupported for a ``start`` that is no vertex.
+        """
+        of = self._value_type
+        if of not in (None, Types.INT(), Types.LONG(), Types.FLOAT(), Types.DOUBLE()):
+            raise GraphError(f"shortest_paths(): edges have values of type {of}; give from_edges() a value= that is a number")
+        self._vertex_type.accept(start)
+        length = Types.LONG() if of in (None, Types.INT(), Types.LONG()) else Types.DOUBLE()
+        spec = ShortestPathsSpec(start, self._vertex_type, None if of is None else length)
+        return self._on_one(spec, "distances", distance_type(self._vertex_type, length))
 
     def _at_both_ends(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
         by_source, by_target = self._changes.key_by("source"), self._changes.key_by("target")

@@ -36,6 +36,10 @@ def color_type(vertex: TypeInformation) -> RecordType:
     return classless("namedtuple", "Color", (Field("vertex", vertex), Field("color", OptionalType(Types.INT()))))
 
 
+def distance_type(vertex: TypeInformation, length: TypeInformation) -> RecordType:
+    return classless("namedtuple", "Distance", (Field("vertex", vertex), Field("distance", OptionalType(length))))
+
+
 def triangles_type(vertex: TypeInformation) -> RecordType:
     return classless("namedtuple", "Triangles", (Field("vertex", vertex), Field("triangles", Types.LONG())))
 
