@@ -7,7 +7,7 @@
 
 `edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
 of a graph, over `entries` of state of which it reads only those it touches; `components`, `triangles` and `shortest_paths` are
-the operators on that state. `saved` gives a graph as a whole to other libraries.
+the operators on that state, and `whole` is what they have in common. `saved` gives a graph to other libraries.
 """
 
 from typing import TYPE_CHECKING

@@ -14,11 +14,12 @@ from typing import Any
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graphs.entries import Pair
 from forkpoint.graphs.forest import Forest, forest_states
-from forkpoint.graphs.records import color_type, component_type, net_changes
+from forkpoint.graphs.records import color_type, component_type
+from forkpoint.graphs.whole import OfWholeGraph
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
 from forkpoint.types.kinds.records import RecordType
@@ -69,27 +70,14 @@ class ColoringSpec(ComponentsSpec):
         return Coloring(info, state.keyed, self, color_type(self.vertex_type))
 
 
-class OfForest(KeyedOperator):
+class OfForest(OfWholeGraph):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: ComponentsSpec, of: RecordType) -> None:
-        super().__init__(info, backend)
-        self._vertex = key_form(spec.vertex_type)
-        self._of, self._stage = of, info.operator.stage
+        super().__init__(info, backend, spec.vertex_type, of)
         self._forest = Forest(backend, spec.node_type)
-        self._log = ChangeLog()
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        self._log, results = ChangeLog(), dict[bytes, Any]()
-        deltas = pair_deltas(inputs[0], self._vertex)
-        if deltas:
-            self._backend.begin([0], epoch.processing_time_ms, lambda: epoch.window.start)
-            self._log = self._forest.update(self._edges(deltas))
-            results.update(self._results())
-        vertices = map(self._vertex.decode, results)
-        rows = list(zip(vertices, results.values(), strict=True))
-        return Outputs(net_changes(rows, list(results), epoch, self._stage, self._of))
-
-    def changes(self) -> ChangeLog:
-        return self._log
+    def _update(self, changes: Batch) -> dict[bytes, Any]:
+        self._log = self._forest.update(self._edges(pair_deltas(changes, self._vertex)))
+        return dict(self._results())
 
     @abstractmethod
     def _edges(self, deltas: dict[Pair, int]) -> dict[Pair, int]:

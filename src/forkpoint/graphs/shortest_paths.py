@@ -17,11 +17,12 @@ from forkpoint.errors import UserFunctionError
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graphs.entries import Adjacency, Entries
-from forkpoint.graphs.records import distance_type, net_changes
+from forkpoint.graphs.records import distance_type
+from forkpoint.graphs.whole import OfWholeGraph
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
 
@@ -52,28 +53,14 @@ class ShortestPathsSpec(KeyedSpec):
         return ShortestPaths(info, state.keyed, self)
 
 
-class ShortestPaths(KeyedOperator):
+class ShortestPaths(OfWholeGraph):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: ShortestPathsSpec) -> None:
-        super().__init__(info, backend)
-        self._vertex, self._weighted = key_form(spec.vertex_type), spec.length_type is not None
+        super().__init__(info, backend, spec.vertex_type, distance_type(spec.vertex_type, spec.length_type or Types.LONG()))
+        self._weighted = spec.length_type is not None
         self._start = self._vertex.encode(self._vertex.accept(spec.start))
-        self._of = distance_type(spec.vertex_type, spec.length_type or Types.LONG())
-        self._stage = info.operator.stage
         distances, outgoing, incoming = spec.maps
         self._distances = Entries(backend, distances)
         self._out, self._into = Adjacency(backend, outgoing), Adjacency(backend, incoming)
-        self._log = ChangeLog()
-
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        self._log, results = ChangeLog(), dict[bytes, Number | None]()
-        if inputs[0].size:
-            self._backend.begin([0], epoch.processing_time_ms, lambda: epoch.window.start)
-            results = self._update(list(self._edges(inputs[0])))
-        rows = list(zip(map(self._vertex.decode, results), results.values(), strict=True))
-        return Outputs(net_changes(rows, list(results), epoch, self._stage, self._of))
-
-    def changes(self) -> ChangeLog:
-        return self._log
 
     def _edges(self, batch: Batch) -> Iterator[tuple[bytes, bytes, Number, bool]]:
         """Changed edges, with their lengths and whether they are removed."""
@@ -87,8 +74,9 @@ class ShortestPaths(KeyedOperator):
                 )
             yield encode(change.source), encode(change.target), length, change.removed
 
-    def _update(self, edges: list[tuple[bytes, bytes, Number, bool]]) -> dict[bytes, Number | None]:
+    def _update(self, changes: Batch) -> dict[bytes, Any]:
         """The vertices whose distances have changed, with the new ones."""
+        edges = list(self._edges(changes))
         distances, out, into = self._distances, self._out, self._into
         for state in (distances, out, into):
             state.begin()

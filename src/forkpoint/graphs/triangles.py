@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.graphs.components import pair_deltas
 from forkpoint.graphs.entries import LINK, Entries, Neighbors, Pair
-from forkpoint.graphs.records import net_changes, triangles_type
+from forkpoint.graphs.records import triangles_type
+from forkpoint.graphs.whole import OfWholeGraph
 from forkpoint.runtime.exchange.batch import Batch
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
 
@@ -40,29 +42,16 @@ class TrianglesSpec(KeyedSpec):
         return Triangles(info, state.keyed, self)
 
 
-class Triangles(KeyedOperator):
+class Triangles(OfWholeGraph):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: TrianglesSpec) -> None:
-        super().__init__(info, backend)
-        self._vertex = key_form(spec.vertex_type)
-        self._of, self._stage = triangles_type(spec.vertex_type), info.operator.stage
+        super().__init__(info, backend, spec.vertex_type, triangles_type(spec.vertex_type))
         vertices, neighbors = spec.maps
         self._vertices, self._neighbors = Entries(backend, vertices), Neighbors(backend, neighbors)
-        self._log = ChangeLog()
 
-    def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        self._log, results = ChangeLog(), dict[bytes, int]()
-        deltas = pair_deltas(inputs[0], self._vertex)
-        if deltas:
-            self._backend.begin([0], epoch.processing_time_ms, lambda: epoch.window.start)
-            results = self._update({pair: delta for pair, delta in deltas.items() if delta and pair[0] != pair[1]})
-        rows = list(zip(map(self._vertex.decode, results), results.values(), strict=True))
-        return Outputs(net_changes(rows, list(results), epoch, self._stage, self._of))
-
-    def changes(self) -> ChangeLog:
-        return self._log
-
-    def _update(self, deltas: dict[Pair, int]) -> dict[bytes, int]:
+    def _update(self, changes: Batch) -> dict[bytes, Any]:
         """The vertices whose triangles have become more or fewer, with their number."""
+        between = pair_deltas(changes, self._vertex)
+        deltas = {pair: delta for pair, delta in between.items() if delta and pair[0] != pair[1]}
         vertices, neighbors = self._vertices, self._neighbors
         vertices.begin()
         neighbors.begin()

@@ -17,6 +17,7 @@ from forkpoint.patterns.conditions import ALWAYS, All, Atom, Condition, Either, 
 from forkpoint.patterns.skipping import NO_SKIP, AfterMatchSkipStrategy
 
 if TYPE_CHECKING:
+    from forkpoint.patterns.automaton import Automaton
     from forkpoint.patterns.explanation import Progress
     from forkpoint.types import TypeInformation
 
@@ -327,26 +328,28 @@ class Pattern:
         """The states in which a partial match can be. Each takes an event, passes over it, or leaves it to another state.
 
         A notebook shows them as a drawing."""
-        from forkpoint.patterns.compiling import automaton_of
         from forkpoint.patterns.explanation import explained
 
-        return explained(automaton_of(self))
+        return explained(self._automaton())
 
     def progress(self, partial_matches: Any) -> list[Progress]:
         """How far the partial matches of a key are, and what they wait for.
 
         ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job.
         """
-        from forkpoint.patterns.compiling import automaton_of
         from forkpoint.patterns.explanation import progress
 
-        return progress(automaton_of(self), partial_matches)
+        return progress(self._automaton(), partial_matches)
 
     def _repr_html_(self) -> str:
-        from forkpoint.patterns.compiling import automaton_of
         from forkpoint.patterns.explanation import html
 
-        return html(f"Pattern {self.outline}", automaton_of(self))
+        return html(f"Pattern {self.outline}", self._automaton())
+
+    def _automaton(self) -> Automaton:
+        from forkpoint.patterns.compiling import automaton_of
+
+        return automaton_of(self)
 
     @property
     def outline(self) -> str:

@@ -252,19 +252,22 @@ def _canonical_apply(plan: Apply) -> tuple[Plan, Replacements]:
 
 def _canonical_process(plan: Process) -> tuple[Plan, Replacements]:
     """The function sees its input's columns by their names; the result's have names that no other node's have."""
-    source, condition, columns = filtered(plan.input)
-    rows = Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.input.schema))
+    rows = _with_names(plan.input)
     prefix = f"${plan.uid} "
     fields = tuple(Field(prefix + field.name.removeprefix(prefix), field.type) for field in plan.fields)
     found = replace(plan, input=rows, fields=fields, time=plan.time and fields[-1].name)
     return found, {old.name: Column(new.name, new.type) for old, new in zip(plan.fields, fields, strict=True)}
 
 
+def _with_names(plan: Plan) -> Select:
+    """A plan as a selection that keeps the names of its columns."""
+    source, condition, columns = filtered(plan)
+    return Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.schema))
+
+
 def _canonical_match(plan: Match) -> tuple[Plan, Replacements]:
     """Its input keeps its columns' names, which conditions and measures refer to."""
-    source, condition, columns = filtered(plan.input)
-    rows = Select(source, condition, tuple(Item(field.name, columns[field.name]) for field in plan.input.schema))
-    found = replace(plan, input=rows)
+    found = replace(plan, input=_with_names(plan.input))
     return found, {field.name: Column(field.name, field.type) for field in found.schema}
 
 

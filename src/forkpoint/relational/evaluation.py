@@ -34,8 +34,14 @@ def true_rows(condition: Expression | None, columns: pa.RecordBatch) -> npt.NDAr
     """The rows for which a condition is true, neither false nor NULL; None for all rows."""
     if condition is None:
         return None
-    found = evaluate(condition, columns).fill_null(False).to_numpy(zero_copy_only=False)
+    found = is_true(condition, columns)
     return None if found.all() else np.flatnonzero(found)
+
+
+def is_true(condition: Expression, columns: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Of each row, whether a condition is true, neither false nor NULL."""
+    found: npt.NDArray[np.bool_] = evaluate(condition, columns).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:

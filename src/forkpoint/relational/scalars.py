@@ -55,9 +55,9 @@ def _closure(expression: Expression) -> Scalar | None:
         case Call(function, (left, right)) if function in _ARITHMETIC and expression.type.name == "DOUBLE":
             return _strict(_ARITHMETIC[function], _closure(left), _closure(right))
         case Call("AND", (left, right)):
-            return _and(_closure(left), _closure(right))
+            return _logical(False, _closure(left), _closure(right))
         case Call("OR", (left, right)):
-            return _or(_closure(left), _closure(right))
+            return _logical(True, _closure(left), _closure(right))
         case Call("NOT", (of,)):
             inner = _closure(of)
             return None if inner is None else lambda row: None if (value := inner(row)) is None else not value
@@ -92,29 +92,16 @@ def _strict(of: Callable[[Any, Any], Any], left: Scalar | None, right: Scalar | 
     return value
 
 
-def _and(left: Scalar | None, right: Scalar | None) -> Scalar | None:
+def _logical(decisive: bool, left: Scalar | None, right: Scalar | None) -> Scalar | None:
+    """AND (False is decisive) or OR (True is)."""
     if left is None or right is None:
         return None
 
     def value(row: Row) -> Any:
         one = left(row)
-        if one is False:
-            return False
+        if one is decisive:
+            return decisive
         other = right(row)
-        return False if other is False else None if one is None or other is None else True
-
-    return value
-
-
-def _or(left: Scalar | None, right: Scalar | None) -> Scalar | None:
-    if left is None or right is None:
-        return None
-
-    def value(row: Row) -> Any:
-        one = left(row)
-        if one is True:
-            return True
-        other = right(row)
-        return True if other is True else None if one is None or other is None else False
+        return decisive if other is decisive else None if one is None or other is None else not decisive
 
     return value

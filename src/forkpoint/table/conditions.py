@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import ConfigError
-from forkpoint.relational.evaluation import evaluate, evaluate_all
+from forkpoint.relational.evaluation import evaluate_all, is_true
 from forkpoint.relational.expressions import Expression, Item
 from forkpoint.relational.types import Field
 from forkpoint.table.schema import Schema, reading_of
@@ -28,7 +28,7 @@ class BoundCondition:
 
     def holds(self, elements: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         columns = pa.RecordBatch.from_arrays(evaluate_all(self.items, elements), names=[item.name for item in self.items])
-        return np.asarray(evaluate(self.of, columns).fill_null(False).to_numpy(zero_copy_only=False), bool)
+        return is_true(self.of, columns)
 
     def __str__(self) -> str:
         return str(self.of)

@@ -32,10 +32,7 @@ from forkpoint.relational.expressions import Literal as LiteralExpression
 from forkpoint.relational.functions import cast
 from forkpoint.relational.functions.decimals import OPERATORS
 from forkpoint.relational.functions.user import known_function, without_versions
-from forkpoint.relational.plan import (
-    Aggregate,
-    is_updating,
-)
+from forkpoint.relational.plan import Aggregate, is_updating
 from forkpoint.relational.types import BIGINT, DOUBLE, INTERVALS, STRING, SqlType, array_type, decimal_type, digits_of
 
 Kind = Literal["count", "sum", "min", "max", "first", "last", "list", "kept", "user", "merge"]

@@ -23,7 +23,7 @@ from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 from forkpoint.relational.aggregation.accumulators import accumulated, needs, result
 from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.evaluation import evaluate
+from forkpoint.relational.evaluation import evaluate, is_true
 from forkpoint.relational.expressions import Column, Expression, columns_of, replace_columns
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.plan import Match
@@ -99,7 +99,7 @@ class _OverColumns:
     of: Expression
 
     def holds(self, elements: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        return np.asarray(evaluate(self.of, elements).fill_null(False).to_numpy(zero_copy_only=False), bool)
+        return is_true(self.of, elements)
 
     def __str__(self) -> str:
         return str(self.of)
@@ -235,9 +235,9 @@ class _OfEachRow(_Measures):
         self._final = final
 
     def _results(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
-        ends = range(1, len(rows) + 1)
+        up_to_each = [rows[:end] for end in range(1, len(rows) + 1)]
         columns = [
-            [reader(rows)] * len(rows) if final else [reader(rows[:end]) for end in ends]
+            [reader(rows)] * len(rows) if final else list(map(reader, up_to_each))
             for reader, final in zip(self._readers, self._final, strict=True)
         ]
         key = tuple(self._key(rows))

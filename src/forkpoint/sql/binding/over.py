@@ -15,12 +15,7 @@ from forkpoint.relational.event_time import is_processing_time, rowtimes
 from forkpoint.relational.expressions import Call, Column, Expression, Literal, all_of, items_of, replace_columns
 from forkpoint.relational.functions.changing import ARRIVAL, PROCTIME, clock_call
 from forkpoint.relational.functions.times import MONTHS
-from forkpoint.relational.plan import (
-    Over,
-    Plan,
-    Select,
-    is_updating,
-)
+from forkpoint.relational.plan import Over, Plan, Select, is_updating
 from forkpoint.relational.types import BIGINT, BOOLEAN, DOUBLE, SqlType
 from forkpoint.sql.binding.aggregates import aggregate_call, aggregate_name, is_aggregate
 from forkpoint.sql.binding.times import interval_of

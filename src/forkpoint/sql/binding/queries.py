@@ -14,17 +14,7 @@ from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.expressions import Call, Column, Expression, Item, all_of, columns_of, items_of
 from forkpoint.relational.functions.changing import changes
 from forkpoint.relational.functions.user import NO_FUNCTIONS, Functions, is_user
-from forkpoint.relational.plan import (
-    ONE_ROW,
-    Aggregate,
-    Plan,
-    Select,
-    Union,
-    Window,
-    key_name,
-    nodes_of,
-    plain_name,
-)
+from forkpoint.relational.plan import ONE_ROW, Aggregate, Plan, Select, Union, Window, key_name, nodes_of, plain_name
 from forkpoint.relational.precision import converted, in_ms
 from forkpoint.relational.types import SqlType, common_type
 from forkpoint.relational.user_calls import check_aggregates, isolated

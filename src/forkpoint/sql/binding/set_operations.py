@@ -6,13 +6,7 @@ from collections.abc import Callable
 
 from forkpoint.relational.calls import AggregateCall, OverCall
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, all_of, items_of
-from forkpoint.relational.plan import (
-    Aggregate,
-    Over,
-    Plan,
-    Select,
-    Union,
-)
+from forkpoint.relational.plan import Aggregate, Over, Plan, Select, Union
 from forkpoint.relational.types import BIGINT, BOOLEAN
 
 

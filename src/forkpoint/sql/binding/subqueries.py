@@ -31,17 +31,7 @@ from forkpoint.relational.expressions import (
     replace_columns,
 )
 from forkpoint.relational.functions.user import calls_in
-from forkpoint.relational.plan import (
-    LEFT,
-    PRESENT,
-    RIGHT,
-    Aggregate,
-    Join,
-    JoinKind,
-    Plan,
-    Select,
-    Union,
-)
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Aggregate, Join, JoinKind, Plan, Select, Union
 from forkpoint.relational.types import BIGINT, BOOLEAN, SqlType
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.over import OVER

@@ -8,12 +8,7 @@ from typing import Any
 
 from forkpoint.relational.calls import Order
 from forkpoint.relational.expressions import Column
-from forkpoint.relational.plan import (
-    Over,
-    Plan,
-    Select,
-    is_sort,
-)
+from forkpoint.relational.plan import Over, Plan, Select, is_sort
 
 
 @dataclass(frozen=True)
