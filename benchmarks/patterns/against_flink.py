@@ -13,64 +13,30 @@ removed: 18,000 events/s of the first 75,000. So that side is only measured on r
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HOME = HERE.parents[1]
-sys.path.append(str(HOME / "tests"))
-from servers.jars import jars, java  # noqa: E402
+sys.path.append(str(HERE.parent))
+import flink_in_turn  # noqa: E402
+from flink_in_turn import FLINK  # noqa: E402
 
-_OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
 FORKPOINT = {"spark": ("spark", "functions"), "spark-columns": ("spark", "columns"), "local": ("local", "functions")}
-FLINK = {"flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
 EVENTS = {"stages": 6_000_000, "loop": 2_000_000}
 
 
 def seconds(side: str, pattern: str, events: int, parallelism: int) -> float:
-    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as directory:
-        environment = {**os.environ, "SPARK_MASTER": f"local[{parallelism}]"}
+    with tempfile.TemporaryDirectory(prefix="pattern-bench-") as name:
+        directory = Path(name)
         if side in FLINK:
-            libraries = jars("flink-patterns", HERE / "flink.xml")
-            command = [java(), *_OPENS, "-Xmx2g", "-cp", f"{_compiled(libraries)}:{libraries}/*", "FlinkPatterns", pattern]
-            command += [str(events), FLINK[side], str(parallelism), Path(directory).as_uri()]
+            of_job = (pattern, str(events), FLINK[side], str(parallelism), directory.as_uri())
+            command = flink_in_turn.java_command("flink-patterns", HERE / "FlinkPatterns.java", *of_job)
         else:
             engine, conditions = FORKPOINT[side]
-            command = [sys.executable, "-m", "forkpoint.cli", "--state-root", f"{directory}/state", "run"]
-            command += [
-                "-p",
-                str(parallelism),
-                "--engine",
-                engine,
-                str(HERE / "program.py"),
-                "--",
-                pattern,
-                str(events),
-                conditions,
-            ]
-        began = time.monotonic()
-        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{side}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        return time.monotonic() - began
-
-
-def _compiled(libraries: Path) -> Path:
-    classes = HOME / "build" / "flink-patterns" / "classes"
-    source = HERE / "FlinkPatterns.java"
-    if (
-        not (classes / "FlinkPatterns.class").exists()
-        or (classes / "FlinkPatterns.class").stat().st_mtime < source.stat().st_mtime
-    ):
-        command = [java("javac"), "-nowarn", "-cp", f"{libraries}/*", "-d", str(classes), str(source)]
-        subprocess.run(command, check=True)
-    return classes
+            program = (str(HERE / "program.py"), "--", pattern, str(events), conditions)
+            command = flink_in_turn.forkpoint_command(directory, parallelism, "--engine", engine, *program)
+        return flink_in_turn.seconds(side, command, directory, parallelism)
 
 
 def events_per_second(side: str, pattern: str, parallelism: int) -> float:
@@ -79,24 +45,6 @@ def events_per_second(side: str, pattern: str, parallelism: int) -> float:
     return events * 3 / 4 / (long - short)
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", nargs="+", choices=EVENTS, default=list(EVENTS))
-    arguments.add_argument("--sides", nargs="+", choices=[*FORKPOINT, *FLINK], default=[*FORKPOINT, "flink-heap"])
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--parallelism", type=int, default=2)
-    given = arguments.parse_args()
-    print(f"{'':12}{'':16}{'events/s':>12}{'× flink-heap':>14}")
-    for pattern in given.only:
-        found: dict[str, list[float]] = {side: [] for side in given.sides}
-        for _ in range(given.rounds):
-            for side, values in found.items():
-                values.append(events_per_second(side, pattern, given.parallelism))
-        heap = found.get("flink-heap")
-        for side, values in found.items():
-            ratio = "" if heap is None else f"{statistics.median(a / b for a, b in zip(values, heap, strict=True)):14.2f}"
-            print(f"{pattern:12}{side:16}{statistics.median(values):12,.0f}{ratio}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    sides = [*FORKPOINT, *FLINK]
+    flink_in_turn.compare(__doc__, "events/s", EVENTS, sides, [*FORKPOINT, "flink-heap"], events_per_second)

@@ -9,23 +9,16 @@ ratios are to Flink's heap state; the median of the rounds.
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HOME = HERE.parents[1]
-sys.path.append(str(HOME / "tests"))
-from servers.jars import jars, java  # noqa: E402
+sys.path.append(str(HERE.parent))
+import flink_in_turn  # noqa: E402
+from flink_in_turn import FLINK  # noqa: E402
 
-_OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
 FORKPOINT = {"spark": "spark", "local": "local"}
-FLINK = {"flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
 TABLE = """CREATE TABLE {name} ({columns})
 WITH ('connector' = 'datagen', 'number-of-rows' = '{rows}', 'rows-per-second' = '100000000', {fields});
 """
@@ -69,33 +62,19 @@ LONGER = {"aggregate": 4, "windows": 2}  # for forkpoint: a run must take longer
 
 
 def seconds(side: str, script: str, parallelism: int) -> float:
-    with tempfile.TemporaryDirectory(prefix="sql-bench-") as directory:
-        file = Path(directory) / "job.sql"
-        environment = {**os.environ, "SPARK_MASTER": f"local[{parallelism}]"}
+    with tempfile.TemporaryDirectory(prefix="sql-bench-") as name:
+        directory = Path(name)
+        file = directory / "job.sql"
         if side in FLINK:
             file.write_text(script)
-            libraries = jars("flink-sql", HERE / "flink.xml")
-            command = [java(), *_OPENS, "-Xmx2g", "-cp", f"{_compiled(libraries)}:{libraries}/*", "FlinkSql"]
-            command += [str(file), FLINK[side], str(parallelism)]
+            of_job = (str(file), FLINK[side], str(parallelism))
+            command = flink_in_turn.java_command("flink-sql", HERE / "FlinkSql.java", *of_job)
         else:
             file.write_text(
                 f"SET 'execution.checkpointing.interval' = '100 ms';\nSET 'execution.engine' = '{FORKPOINT[side]}';\n{script}"
             )
-            command = [sys.executable, "-m", "forkpoint.cli", "--state-root", f"{directory}/state", "run"]
-            command += ["-p", str(parallelism), str(file)]
-        began = time.monotonic()
-        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{side}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        return time.monotonic() - began
-
-
-def _compiled(libraries: Path) -> Path:
-    classes = HOME / "build" / "flink-sql" / "classes"
-    if not (classes / "FlinkSql.class").exists():
-        command = [java("javac"), "-nowarn", "-cp", f"{libraries}/*", "-d", str(classes), str(HERE / "FlinkSql.java")]
-        subprocess.run(command, check=True)
-    return classes
+            command = flink_in_turn.forkpoint_command(directory, parallelism, str(file))
+        return flink_in_turn.seconds(side, command, directory, parallelism)
 
 
 def rows_per_second(side: str, query: str, parallelism: int) -> float:
@@ -105,24 +84,6 @@ def rows_per_second(side: str, query: str, parallelism: int) -> float:
     return rows * 3 / 4 / (long - short)
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", nargs="+", choices=QUERIES, default=list(QUERIES))
-    arguments.add_argument("--sides", nargs="+", choices=[*FORKPOINT, *FLINK], default=[*FORKPOINT, *FLINK])
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--parallelism", type=int, default=2)
-    given = arguments.parse_args()
-    print(f"{'':12}{'':16}{'rows/s':>12}{'× flink-heap':>14}")
-    for query in given.only:
-        found: dict[str, list[float]] = {side: [] for side in given.sides}
-        for _ in range(given.rounds):
-            for side, values in found.items():
-                values.append(rows_per_second(side, query, given.parallelism))
-        heap = found.get("flink-heap")
-        for side, values in found.items():
-            ratio = "" if heap is None else f"{statistics.median(a / b for a, b in zip(values, heap, strict=True)):14.2f}"
-            print(f"{query:12}{side:16}{statistics.median(values):12,.0f}{ratio}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    sides = [*FORKPOINT, *FLINK]
+    flink_in_turn.compare(__doc__, "rows/s", QUERIES, sides, sides, rows_per_second)
