@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from servers.jars import compiled, jars, java
 
-_OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
+OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
 FLINK = {"flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
 """Flink's sides, with their state backends."""
 
@@ -23,7 +23,7 @@ def java_command(server: str, program: Path, *arguments: str) -> list[str]:
     """A Java program beside its ``flink.xml``, with the jars of ``server``, which the first call fetches."""
     classpath = f"{jars(server, program.with_name('flink.xml'))}/*"
     classes = compiled(program, classpath)
-    return [java(), *_OPENS, "-Xmx2g", "-cp", f"{classes}:{classpath}", program.stem, *arguments]
+    return [java(), *OPENS, "-Xmx2g", "-cp", f"{classes}:{classpath}", program.stem, *arguments]
 
 
 def forkpoint_command(directory: Path, parallelism: int, *arguments: str) -> list[str]:

@@ -71,8 +71,8 @@ ANSWERS = {
 }
 
 
-def answered(query: str, tables: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
+def answered(query: str, tables: dict[str, pa.Table]) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         for name, rows in tables.items():
-            connection.register(name, pa.Table.from_pylist(rows))
+            connection.register(name, rows)
         return connection.sql(ANSWERS[query]).fetchall()

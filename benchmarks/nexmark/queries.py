@@ -11,10 +11,21 @@ QUERIES = [f"q{n}" for n in range(24)]
 
 @dataclass(frozen=True)
 class Program:
-    """What makes a query's tables, and the queries of its INSERT statements."""
+    """What makes a query's tables, and its INSERT statements."""
 
     definitions: list[str]
-    queries: list[str]
+    inserts: list[str]
+
+    @property
+    def queries(self) -> list[str]:
+        """Of the INSERT statements."""
+        return [re.sub(r"INSERT INTO \w+\s*", "", each, count=1) for each in self.inserts]
+
+
+def source(count: int, per_second: int, group: int = 1) -> str:
+    """The options of the table of events: how many, and as of ``events``."""
+    options = {"connector": "nexmark", "events.num": count, "first-event.rate": per_second, "out-of-order.group-size": group}
+    return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
 
 
 def program(query: str, texts: Path, source: str, side: str) -> Program:
@@ -25,10 +36,7 @@ def program(query: str, texts: Path, source: str, side: str) -> Program:
     text = re.sub(r"CREATE FUNCTION count_char AS '.*?';", "", text)
     statements = [statement for part in f"{events};{views};{text}".split(";") if (statement := part.strip())]
     inserts = [each for each in statements if each.startswith("INSERT")]
-    return Program(
-        [each for each in statements if each not in inserts],
-        [re.sub(r"INSERT INTO \w+\s*", "", each, count=1) for each in inserts],
-    )
+    return Program([each for each in statements if each not in inserts], inserts)
 
 
 def _text(texts: Path, name: str) -> str:

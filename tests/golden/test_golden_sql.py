@@ -3,7 +3,7 @@
 The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
 SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise,
 ``sql-4`` (columns TIMESTAMP(3)) by the last one that read such columns with microseconds, ``sql-5`` (MATCH_RECOGNIZE) by the
-first one with it.
+first one with it, ``sql-6`` (fields of a ROW) by the last one that kept whole ROWs, and all rows of a ranking.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN, ROWS, CHANGES, DIGITS, PATTERN = (Path(__file__).parent / f"sql-{number}" for number in range(1, 6))
+GOLDEN, ROWS, CHANGES, DIGITS, PATTERN, FIELDS = (Path(__file__).parent / f"sql-{number}" for number in range(1, 7))
 ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
@@ -126,3 +126,24 @@ def test_partial_matches_of_rows_go_on(changed: bool, tmp_path: Path) -> None:
     assert found == (
         {"[a, 3, 8, 13, 0.5]": 1, "[b, 9, 12, 12, null]": 1} if changed else {"[a, 3, 8, 2, 9.5]": 1, "[b, 9, 12, 1, 8.5]": 1}
     )
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_rows_of_which_only_fields_are_kept_now_go_on(changed: bool, tmp_path: Path) -> None:
+    query = (FIELDS / "query.sql").read_text()
+    if changed:  # a larger n, and another condition
+        query = query.replace(
+            "o.v DESC) AS place FROM orders) WHERE place = 1", "o.v DESC) AS place FROM orders) WHERE place < 3"
+        )
+        query = query.replace("a.o.v < b.o.v", "a.o.v < b.o.v AND b.o.v > 60")
+    rows = [("a", 40, 16_000, "Z"), ("b", 80, 17_000, None), ("c", 1, 40_000, "Z")]
+    more = "".join(
+        json.dumps({"o": {"k": k, "v": v, "note": "n", "at": {"ms": ms, "zone": zone}}}) + "\n" for k, v, ms, zone in rows
+    )
+    found = net_changes(tmp_path, query, saved=FIELDS, more=more, last=r"firsts> \+I\[null, 60")
+    pairs = {"[c, 1, null]": 1, "[b, 60, null]": 1, "[a, 40, null]": 1, "[b, 80, null]": 1}
+    if not changed:  # a pair of each greater row of the key; a row without one is taken back
+        pairs |= {"[a, 25, null]": -1, "[a, 15, Z]": 1, "[a, 25, Z]": 1}
+    near, firsts = dict.fromkeys(("[15, 40]", "[70, 40]", "[30, 40]"), 1), {"[null, 60]": 1, "[Z, 30]": 1}
+    best = {"[c, 1]": 1, "[a, 40]": 1, "[b, 80]": 1} | ({} if changed else {"[a, 25]": -1, "[b, 70]": -1})
+    assert found == {**pairs, **near, **best, **firsts}

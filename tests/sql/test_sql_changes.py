@@ -60,6 +60,13 @@ Restore = str | fp.RestoreOptions | None
 
 def run(query: str, script: list[Any], state: Path, parallelism: int = 1, restore: Restore = None) -> list[dict[str, Any]]:
     """The changes that one run of the query emits, each with its weight. ``restore``: the savepoint that it starts from."""
+    return completed(query, script, state, parallelism, restore)[0]
+
+
+def completed(
+    query: str, script: list[Any], state: Path, parallelism: int = 1, restore: Restore = None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The same, and the savepoint that the run ended with."""
     names: list[str] = []
 
     def job(env: fp.StreamExecutionEnvironment, source: TestSource) -> Any:
@@ -73,7 +80,7 @@ def run(query: str, script: list[Any], state: Path, parallelism: int = 1, restor
         return found
 
     done = run_local(job, script, state_root=str(state), parallelism=parallelism, restore=restore, options={"max_parallelism": 8})
-    return [dict(zip(names, row, strict=True)) for row in done.output]
+    return [dict(zip(names, row, strict=True)) for row in done.output], done.savepoint
 
 
 def apply(rows: dict[Any, Any], changes: list[dict[str, Any]], columns: list[str]) -> None:

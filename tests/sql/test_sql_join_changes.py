@@ -17,15 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_results import Order, answered
-from test_sql_changes import ROWS, run
+from test_sql_changes import ROWS, completed, run
 
 import forkpoint as fp
 from forkpoint.relational.definitions.comparison import compare
 from forkpoint.sql.errors import Text
 from forkpoint.sql.parser import parse
 from forkpoint.sql.statements import CreateTable, Query
+from forkpoint.state_processor import SavepointReader
 from forkpoint.table.session import Session
-from forkpoint.testing import ABORT, EOF, PAUSE
+from forkpoint.testing import ABORT, EOF, PAUSE, Eof
 
 KINDS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
 # Each part of a query, with the columns that it reads.
@@ -210,3 +211,28 @@ def test_a_column_of_another_type_is_refused() -> None:
     assert compare(definition("INT"), definition("INT")) == ("", "")
     refused, _ = compare(definition("INT"), definition("BIGINT"))
     assert refused.startswith("column 'v' of t was INT and would be BIGINT; compute it again")
+
+
+def test_a_top_n_keeps_the_first_rows_of_each_partition(tmp_path: Path) -> None:
+    """Ten of some forty, whatever n is, so it may grow to ten. Epochs are cut at random, and rows come several times."""
+    top = "SELECT k, v FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS n FROM orders) AS o WHERE n <= {}"
+    rng = random.Random(5)
+    orders = [Order(rng.choice("ab"), 1, rng.randrange(30), None) for _ in range(80)]
+    script = [step for order in orders[:60] for step in ([order, PAUSE] if rng.random() < 0.2 else [order])]
+    shown: Counter[Any] = Counter()
+    for query, more in [(top.format(1), []), (top.format(10), orders[60:70]), (top.format(3), orders[70:])]:
+        script += [*more, PAUSE, Eof(savepoint=True)]
+        changes, savepoint = completed(query, script, tmp_path)
+        for row in changes:
+            shown[row["k"], row["v"]] += row["$weight"]
+        seen = [step for step in script if isinstance(step, Order)]
+        assert +shown == answered(query, seen)
+    assert savepoint is not None
+    kept: Counter[str] = Counter()
+    for entry in SavepointReader.read(savepoint).state("totals-over-k", "rows").rows():
+        kept[entry.key] += entry.value
+    assert all(10 <= count < 14 for count in kept.values())  # of rows that are there several times, all are kept
+    with pytest.raises(fp.RestoreRefused, match=r"only the first 10 rows of each partition were kept, in the order of v DESC"):
+        run(top.format(11), script, tmp_path)
+    with pytest.raises(fp.RestoreRefused, match=r"only the first 10 rows"):
+        run(top.format(2).replace("v DESC", "v"), script, tmp_path)

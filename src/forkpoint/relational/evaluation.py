@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.errors import JobFailed
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, operands_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, operands_of, path_of
 from forkpoint.relational.functions import FUNCTIONS, Datum, broadcast, cast
 from forkpoint.relational.functions.casts import only_null
 from forkpoint.relational.functions.decimals import decimal_to, rescaled
@@ -48,6 +48,8 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
     match expression:
         case Column(name):
             return columns.column(name)
+        case Call("FIELD") if (field := _kept_field(expression, columns)) is not None:
+            return columns.column(field)
         case Literal(type=of):
             return pa.scalar(expression.python_value, of.arrow_type)
         case Call(function):
@@ -60,6 +62,21 @@ def _value(expression: Expression, columns: pa.RecordBatch) -> Datum:
                 if function not in _GUARDING or not columns.num_columns:
                     raise
                 return _GUARDING[function](expression, columns)
+
+
+def _kept_field(field: Call, columns: pa.RecordBatch) -> str | None:
+    """The column that has a field of a ROW, where the ROW itself is not there."""
+    names, name = columns.schema.names, path_of(field)
+    return name if name in names and next(columns_of(field)).name not in names else None
+
+
+def column_named(name: str, columns: pa.RecordBatch) -> pa.Array:
+    """A column, or ``row.field``, the field of a column that is a ROW."""
+    if name in columns.schema.names:
+        return columns.column(name)
+    row, _, field = name.rpartition(".")
+    of = column_named(row, columns)
+    return of.flatten()[of.type.get_field_index(field)]
 
 
 def _called(call: Call, columns: pa.RecordBatch) -> Datum:

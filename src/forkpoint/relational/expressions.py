@@ -114,6 +114,51 @@ def columns_of(expression: Expression) -> Iterator[Column]:
             yield from columns_of(argument)
 
 
+def path_of(expression: Expression) -> str:
+    """The name of a column, or ``row.field`` of a field of a column that is a ROW; "" of other expressions."""
+    if isinstance(expression, Column):
+        return expression.name
+    if isinstance(expression, Call) and expression.function == "FIELD" and (row := path_of(expression.arguments[0])):
+        return f"{row}.{_field_name(expression)}"
+    return ""
+
+
+def _field_name(call: Call) -> str:
+    name = call.arguments[1]
+    assert isinstance(name, Literal)
+    return str(name.value)
+
+
+def read_by(expressions: Iterable[Expression]) -> dict[str, Column | Call]:
+    """What expressions read, by name: columns, and of a column that is a ROW only the fields that they read, as ``row.field``."""
+    read = dict.fromkeys(each for expression in expressions for each in _read(expression))
+    by_name: dict[str, Column | Call] = {}
+    columns = {each.name: each for each in read if isinstance(each, Column)}
+    for each in read:
+        other = by_name.setdefault(path_of(each), each)
+        if other != each:  # a column, or a field of another row, has the same name
+            columns |= {column.name: column for part in (each, other) for column in columns_of(part)}
+    names = by_name.keys() | columns.keys()
+    return columns | {
+        name: each for name, each in by_name.items() if isinstance(each, Call) and names.isdisjoint(map(path_of, _rows_of(each)))
+    }
+
+
+def _rows_of(field: Expression) -> Iterator[Expression]:
+    """The rows that a field is in."""
+    while isinstance(field, Call):
+        field = field.arguments[0]
+        yield field
+
+
+def _read(expression: Expression) -> Iterator[Column | Call]:
+    if isinstance(expression, Column) or (isinstance(expression, Call) and path_of(expression)):
+        yield expression
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _read(argument)
+
+
 def replace_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
     """The expression with other expressions in place of its columns."""
     if isinstance(expression, Column):

@@ -10,8 +10,8 @@ from forkpoint.graph.transformations import Edge, Transformation
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, View
-from forkpoint.relational.definitions.rows import RowsDefinition, is_final
-from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of
+from forkpoint.relational.definitions.rows import RowsDefinition, is_final, limit_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of, read_by
 from forkpoint.relational.functions.changing import reads_clock
 from forkpoint.relational.functions.user import UserFunction
 from forkpoint.relational.lookups import LookupTable
@@ -139,8 +139,8 @@ class Translator:
                 "columns by their names, or use it before rows are grouped or joined"
             )
         read = [item.of for item in items] + ([] if condition is None else [condition])
-        used = {column.name: Item(column.name, column) for each in read for column in columns_of(each)}
-        upstream = self._select(below, None, tuple(used.values()) or (_ROW,))
+        used = tuple(Item(name, of) for name, of in read_by(read).items())
+        upstream = self._select(below, None, used or (_ROW,))
         return selected(upstream, (condition, items), schema, weighted=weighted)
 
     def _union(self, union: Union, condition: Expression | None, items: tuple[Item, ...], schema: Schema) -> tuple[Edge, ...]:
@@ -161,8 +161,8 @@ class Translator:
         """Projection and filter of the rows of windows. Only the columns that they need get there."""
         added = (*window.added, Field(LAST, SqlType("BOOLEAN", nullable=False)))
         read = [item.of for item in items] + ([] if condition is None else [condition])
-        used = {column.name: column for each in read for column in columns_of(each)}
-        below = tuple(Item(name, column) for name, column in used.items() if name not in {field.name for field in added})
+        used = read_by(read)
+        below = tuple(Item(name, of) for name, of in used.items() if name not in {field.name for field in added})
         fields = (*(Field(each.name, each.of.type) for each in below), *(field for field in added if field.name in used))
         upstream = self._select(window.input, None, (*below, Item(TIME, window.time)))
         rows = Edge(Transformation(WindowsSpec(window.windows, window.names), str(window.windows), upstream, row_type(fields)))
@@ -189,9 +189,9 @@ class Translator:
     ) -> tuple[Edge, ...]:
         """Projection and filter of the rows of elements. Only the columns that they need get there."""
         read = [item.of for item in items] + ([] if condition is None else [condition])
-        used = {column.name: column for each in read for column in columns_of(each)}
-        below = tuple(Item(name, column) for name, column in used.items() if name not in node.names)
-        added = tuple(field for field in node.added if field.name in used)
+        used, columns = read_by(read).items(), {column.name for each in read for column in columns_of(each)}
+        below = tuple(Item(name, of) for name, of in used if next(columns_of(of)).name not in node.names)
+        added = tuple(field for field in node.added if field.name in columns)
         fields = (*(Field(each.name, each.of.type) for each in below), *added) or node.added[:1]
         upstream, updating = self._select(node.input, None, (*below, Item(ARRAY, node.of))), is_updating(node)
         spec = UnnestSpec(node.names, node.outer)
@@ -204,10 +204,8 @@ class Translator:
         """Projection and filter of rows with the results of calls, in a step of their own: it sees each row once."""
         calls = {item.name for item in node.calls}
         read = [item.of for item in (*items, *node.calls)] + ([] if condition is None else [condition])
-        used = {
-            column.name: Item(column.name, column) for each in read for column in columns_of(each) if column.name not in calls
-        }
-        below = tuple(used.values()) or (_ROW,)
+        used = read_by(read).items()
+        below = tuple(Item(name, of) for name, of in used if next(columns_of(of)).name not in calls) or (_ROW,)
         fields = tuple(Field(item.name, item.of.type) for item in (*below, *node.calls))
         kept = items_of(fields[: len(below)])
         rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)
@@ -259,7 +257,7 @@ class Translator:
         )
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
-        definition = RowsDefinition(node, view)
+        definition = RowsDefinition(node, view, limit_of(node, view))
         updating = weighted or is_updating(node)
         (name, role), of = _role_of_rows(definition), row_type(schema, updating=updating)
         spec = KeyedRowsSpec(definition, updating, self._retention(node))
@@ -290,7 +288,7 @@ class Translator:
         edges: list[Edge] = []
         for ordinal, side in enumerate(sides or definition.sides):
             keys = tuple(Item(f"key {name}", of) for name, of in zip(names, definition.keys(side), strict=True))
-            kept = items_of(definition.kept(side))
+            kept = definition.items(side)
             items = (*keys, *kept) or (_ROW,)
             fields = tuple(Field(item.name, item.of.type.with_null()) for item in items)
             key = key_by([item.name for item in keys], names, definition.key_types)

@@ -20,17 +20,34 @@ from forkpoint.relational.definitions.groups import (
     read_stored,
     split_filter,
 )
-from forkpoint.relational.expressions import Column, Expression, Literal, all_of, columns_of, conjuncts_of, replace_columns
+from forkpoint.relational.expressions import (
+    Call,
+    Column,
+    Expression,
+    Item,
+    Literal,
+    all_of,
+    columns_of,
+    conjuncts_of,
+    read_by,
+    replace_columns,
+)
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Aggregate, Join, Over, Plan, is_updating, nodes_of, without_hints
 from forkpoint.relational.types import Field, SqlType
 
 
-class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
+AT_LEAST = 10
+"""How many rows of each partition are kept for ROW_NUMBER() <= n, if n is less: what n can grow to."""
+
+
+class RowsDefinition(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """``node``: in canonical form. ``view`` refers to its columns. Each of its inputs is a side: ``left.`` and ``right.`` of a
-    join, and "" of OVER; the names of its columns begin with that."""
+    join, and "" of OVER; the names of its columns begin with that. ``limit``: how many rows of each partition are kept, the
+    first ones; None for all."""
 
     node: Join | Over
     view: View
+    limit: int | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -48,8 +65,9 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         return tuple(pair[side == RIGHT] for pair in self.node.keys)
 
     @cached_property
-    def _columns(self) -> dict[str, Column]:
-        """The columns of the sides that the node reads, by name, in the order of their names."""
+    def _columns(self) -> dict[str, Column | Call]:
+        """The columns of the sides that the node reads, and fields of those that are ROWs, by name, in the order of their names.
+        Versions have whole columns."""
         node = self.node
         if isinstance(node, Join):
             produced, parts = set(), [] if node.condition is None else [node.condition]
@@ -61,8 +79,11 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
             produced = {node.name_of(call) for call in node.calls}
             parts = [*(each.of for each in node.order), *(part for call in node.calls for part in call.arguments)]
             parts += [node.until] if node.until else []
-        read = [column for expression in (*self.view.expressions, *parts) for column in columns_of(expression)]
-        return {column.name: column for column in sorted(read, key=lambda c: c.name) if column.name not in produced}
+        expressions = (*self.view.expressions, *parts)
+        if isinstance(node, Join) and node.as_of:
+            expressions = tuple(column for each in expressions for column in columns_of(each))
+        read = read_by(expressions).items()
+        return {name: of for name, of in sorted(read) if next(columns_of(of)).name not in produced}
 
     def columns_of_side(self, side: str) -> tuple[Field, ...]:
         """The columns of a side's input that the node reads. All may be NULL, so that their types don't depend on what a changed
@@ -74,6 +95,11 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         """The columns of a side's stored rows: those that aren't part of its key."""
         keys = self.in_key(side)
         return tuple(field for field in self.columns_of_side(side) if field.name not in keys)
+
+    def items(self, side: str) -> tuple[Item, ...]:
+        """The columns of a side's stored rows, over those of its input."""
+        columns = {column.removeprefix(side): of for column, of in self._columns.items() if column.startswith(side)}
+        return tuple(Item(field.name, off_side(side, columns[field.name])) for field in self.kept(side))
 
     def in_key(self, side: str) -> dict[str, int]:
         """The columns that are a part of the key, and which part."""
@@ -93,7 +119,8 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True):
         """The definition of the state of one side."""
         node = without_hints(self.node)
         assert isinstance(node, Join | Over)
-        return {**as_json(RowsDefinition(node, self.view)), "side": side}
+        fields = {"fields": True} if any(isinstance(item.of, Call) for item in self.items(side)) else {}
+        return {**as_json(RowsDefinition(node, self.view, self.limit)), "side": side, **fields}
 
 
 def on_side(side: str, expression: Expression) -> Expression:
@@ -101,12 +128,43 @@ def on_side(side: str, expression: Expression) -> Expression:
     return replace_columns(expression, lambda column: Column(side + column.name, column.type))
 
 
+def off_side(side: str, expression: Expression) -> Expression:
+    """An expression over the columns of the join, over those of an input."""
+    return replace_columns(expression, lambda column: Column(column.name.removeprefix(side), column.type))
+
+
 def stored_rows(content: Any) -> RowsDefinition:
     """A saved definition, in the canonical form of this release. Raises SavepointCorrupt."""
-    found = read_stored({name: part for name, part in content.items() if name != "side"}, RowsDefinition)
+    found = read_stored({name: part for name, part in content.items() if name not in ("side", "fields")}, RowsDefinition)
     node = canonical(found.node)
     assert isinstance(node, Join | Over)
-    return RowsDefinition(node, found.view)
+    return RowsDefinition(node, found.view, found.limit)
+
+
+def limit_of(node: Join | Over, view: View) -> int | None:
+    """How many rows of each partition are kept, if only the first ones can ever be shown: ROW_NUMBER() has an upper bound, and rows
+    are only added. A changed query may have a larger bound, up to AT_LEAST."""
+    if isinstance(node, Join) or is_final(node) or is_updating(node.input):
+        return None
+    if [call.function for call in node.calls] != ["ROW_NUMBER"]:
+        return None
+    number = node.name_of(node.calls[0])
+    bounds = (_upper_bound(number, part) for part in conjuncts_of(view.condition))
+    bound = min((bound for bound in bounds if bound is not None), default=None)
+    return None if bound is None else max(bound, AT_LEAST)
+
+
+def _upper_bound(number: str, condition: Expression) -> int | None:
+    """Of a column with a whole number, if that is what the condition is about."""
+    if not isinstance(condition, Call) or len(condition.arguments) != 2:
+        return None
+    one, other = condition.arguments
+    function = condition.function
+    if isinstance(one, Literal):
+        one, other, function = other, one, {">=": "<=", ">": "<"}.get(function, "=" if function == "=" else "")
+    if not (isinstance(one, Column) and one.name == number and isinstance(other, Literal) and type(other.value) is int):
+        return None
+    return {"<=": other.value, "=": other.value, "<": other.value - 1}.get(function)
 
 
 def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[str, str]:
@@ -121,19 +179,28 @@ def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[s
         return f"its rows were kept by {_keys(old)} and would be kept by {_keys(new)}; {REMEDY}", ""
     if reason := _other_bounds(old.node, new.node, side):
         return f"{reason}; {REMEDY}", ""
+    if old.limit is not None and not _are_among_the_first(old, new, same_filter=old_filter == new_filter):
+        return f"only the first {old.limit} rows of each partition were kept, in the order of {_order(old)}; {REMEDY}", ""
     added = narrower(old_filter, new_filter)
     if added is None or (old_filter != new_filter and not takes_back(before) and any(map(takes_back, nodes_of(before)))):
         passed, passing = described(before, old_filter), described(after, new_filter)
         return f"its rows came from {passed} and would come from {passing}, which are not among them; {REMEDY}", ""
     saved = {field.name: field.type for field in old.columns_of_side(side)}
     needed = {field.name: field.type for field in new.columns_of_side(side)}
-    read = {*needed, *(column.name for column in columns_of(added))} - old.in_key(side).keys()
-    if not read <= saved.keys():
-        return f"the saved rows of {described(before)} have no {', '.join(sorted(read - saved.keys()))}; {REMEDY}", ""
-    for name in sorted(read & needed.keys()):
+    read = {*needed, *read_by([added])} - old.in_key(side).keys()
+    missing = sorted(name for name in read if not any(row in saved for row in _rows_with(name)))
+    if missing:
+        return f"the saved rows of {described(before)} have no {', '.join(missing)}; {REMEDY}", ""
+    for name in sorted(read & needed.keys() & saved.keys()):
         if saved[name] != needed[name]:
             return f"column {name!r} of {described(before)} was {saved[name]} and would be {needed[name]}; {REMEDY}", ""
     return "", "" if old == new else FROM_NOW_ON if is_final(new.node) else DIFFERENCE
+
+
+def _rows_with(name: str) -> list[str]:
+    """A column of this name, and the rows of which it may be a field."""
+    parts = name.split(".")
+    return [".".join(parts[: len(parts) - at]) for at in range(len(parts))]
 
 
 def takes_back(source: Plan) -> bool:
@@ -178,6 +245,16 @@ def narrower(old: Expression | None, new: Expression | None) -> Expression | Non
     if not set(before) <= set(after):
         return None
     return all_of(tuple(part for part in after if part not in before)) or Literal(True, SqlType("BOOLEAN", nullable=False))
+
+
+def _are_among_the_first(old: RowsDefinition, new: RowsDefinition, *, same_filter: bool) -> bool:
+    """Whether the rows that were kept have all that the new query shows."""
+    assert old.limit is not None
+    return same_filter and _order(old) == _order(new) and new.limit is not None and new.limit <= old.limit
+
+
+def _order(of: RowsDefinition) -> str:
+    return ", ".join(map(str, of.node.order)) if isinstance(of.node, Over) else ""
 
 
 def _keys(of: RowsDefinition) -> str:

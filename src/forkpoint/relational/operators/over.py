@@ -23,6 +23,7 @@ from forkpoint.relational.plan import Over
 from forkpoint.runtime.columnar.keys import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts
 
+Bools = npt.NDArray[np.bool_]
 _AT_ONCE = 1 << 20  # rows of frames
 
 
@@ -33,9 +34,12 @@ def computed(over: Over, before: Rows, added: Rows) -> Owned:
     """
     old = _result(over, before.columns, before.weights, before.owners)
     after = before.followed_by(added)
-    owner = "$owner"
-    net, weights, owners = consolidated(after.columns.append_column(owner, pa.array(after.owners)), after.weights, after.owners)
-    new = _result(over, net.drop_columns([owner]), weights, owners)
+    net, weights, owners = after.columns, after.weights, after.owners
+    if (weights < 0).any():
+        owner = "$owner"
+        net, weights, owners = consolidated(net.append_column(owner, pa.array(owners)), weights, owners)
+        net = net.drop_columns([owner])
+    new = _result(over, net, weights, owners)
     table = pa.concat_batches([old[0], new[0]])
     return table, np.concatenate([-old[1], new[1]]), np.concatenate([old[2], new[2]])
 
@@ -48,6 +52,43 @@ def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) 
     for call in over.calls:
         table = table.append_column(over.name_of(call), value(call, partitions))
     return table, np.ones(len(rows), np.int64), partitions.owners
+
+
+def leading(over: Over, rows: Rows, limit: int) -> Longs:
+    """The indices of the rows that are among the first so many of their partition; of rows that are there several times, if one
+    of these is."""
+    order = _Sorted.of(over.order, rows.columns, rows.owners)
+    weights, firsts = rows.weights[order.rows], np.flatnonzero(order.starts)
+    before = np.cumsum(weights) - weights
+    before -= np.repeat(before[firsts], np.diff(np.append(firsts, len(weights))))
+    return np.sort(order.rows[before < limit])
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """``rows``: the indices of rows in the order of their partitions, and of these what they are ordered by. ``starts``: whether
+    a partition begins with the row there, ``differ``: whether its order differs from that of the one before."""
+
+    rows: Longs
+    starts: Bools
+    differ: Bools
+
+    @staticmethod
+    def of(order: Sequence[Order], table: pa.RecordBatch, owners: Longs) -> _Sorted:
+        """Rows of equal order are ordered by their values, so that the result does not depend on when they came."""
+        ranks = [_ranks(evaluate(each.of, table), each) for each in order]
+        rows = np.lexsort((*reversed(ranks), owners))
+        if not len(rows):
+            return _Sorted(rows, np.zeros(0, bool), np.zeros(0, bool))
+        starts = run_starts(owners[rows])
+        differ = np.logical_or.reduce([starts, *(run_starts(rank[rows]) for rank in ranks)])
+        peers = np.cumsum(differ) - 1
+        tied = np.flatnonzero(np.bincount(peers)[peers] > 1)
+        if len(tied):
+            of_tied = table.take(pa.array(rows[tied]))
+            ties = [numbers for column in of_tied.columns for numbers in _tie_breakers(column)]
+            rows[tied] = rows[tied][np.lexsort((*reversed(ties), peers[tied]))]
+        return _Sorted(rows, starts, differ)
 
 
 @dataclass(frozen=True)
@@ -64,21 +105,11 @@ class Partitions:
 
     @staticmethod
     def of(order: Sequence[Order], table: pa.RecordBatch, owners: Longs) -> Partitions:
-        """Rows of equal order are ordered by their values, so that the result does not depend on when they came."""
-        ranks = [_ranks(evaluate(each.of, table), each) for each in order]
-        ties = [numbers for column in table.columns for numbers in _tie_breakers(column)]
-        rows = np.lexsort((*reversed(ties), *reversed(ranks), owners))
-        owners = owners[rows]
-        starts = run_starts(owners) if len(owners) else np.zeros(0, bool)
-        differ = starts.copy()
-        for rank in ranks:
-            differ |= run_starts(rank[rows]) if len(rows) else differ
-        bounds = np.append(np.flatnonzero(starts), len(rows))
-        of_row = np.cumsum(starts) - 1
-        begins = np.flatnonzero(differ)
-        return Partitions(
-            table.take(pa.array(rows)), owners, bounds[of_row], bounds[of_row + 1], begins[np.cumsum(differ) - 1], order
-        )
+        found = _Sorted.of(order, table, owners)
+        rows, of_row = found.rows, np.cumsum(found.starts) - 1
+        bounds = np.append(np.flatnonzero(found.starts), len(rows))
+        peers = np.flatnonzero(found.differ)[np.cumsum(found.differ) - 1]
+        return Partitions(table.take(pa.array(rows)), owners[rows], bounds[of_row], bounds[of_row + 1], peers, order)
 
 
 def _ranks(column: pa.Array, order: Order | None) -> Longs:
@@ -95,6 +126,8 @@ def _ranks(column: pa.Array, order: Order | None) -> Longs:
 
 def _tie_breakers(column: pa.Array) -> list[Longs]:
     """Numbers whose order, one after the other, depends on a column's values only, and differs for values with other bits."""
+    if pa.types.is_struct(column.type) and column.type.num_fields:
+        return [numbers for part in (column.is_valid(), *column.flatten()) for numbers in _tie_breakers(part)]
     if pa.types.is_nested(column.type):
         column = pa.array([repr(comparable(each)) for each in column.to_pylist()], pa.string())
     found = [_ranks(column, None)]

@@ -75,7 +75,9 @@ def rows_of(definition: RowsDefinition, side: str, counts: Counts, keys: pa.Arra
     for part in parts:
         null |= part.is_null().to_numpy(zero_copy_only=False)
     owners = pa.array(counts.groups)
-    columns = dict(zip((field.name for field in definition.kept(side)), counts.values.flatten(), strict=False))
+    # Named as they were saved: an earlier release saved the whole of a column of which only fields are read.
+    names = [field.name for field in counts.values.type] if definition.kept(side) else []
+    columns = dict(zip(names, counts.values.flatten(), strict=False))
     columns |= {name: parts[at].take(owners) for name, at in definition.in_key(side).items()}
     table = pa.RecordBatch.from_pydict({**columns, PRESENT: pa.repeat(pa.scalar(True), len(owners))})
     return Rows(table, counts.groups, np.where(null[counts.groups], -1, counts.groups), counts.counts)

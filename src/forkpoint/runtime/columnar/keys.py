@@ -78,6 +78,8 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
 
 
 def _codes(column: pa.Array) -> Longs:
+    if pa.types.is_struct(column.type) and column.type.num_fields:
+        return codes_of([column.is_valid(), *column.flatten()])
     if pa.types.is_nested(column.type):
         return _dense(pa.array([repr(comparable(value)) for value in column.to_pylist()], pa.string()))
     if column.null_count:

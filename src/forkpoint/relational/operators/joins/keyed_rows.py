@@ -19,11 +19,12 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.changes import WEIGHT, Owned, consolidated, difference, elements, weights_of
 from forkpoint.relational.definitions.groups import View, split_filter
 from forkpoint.relational.definitions.rows import RowsDefinition, narrower, stored_rows, takes_back
-from forkpoint.relational.evaluation import true_rows
+from forkpoint.relational.evaluation import column_named, true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
 from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
+from forkpoint.relational.operators.over import leading
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import before_elements, none_of, result_of, rows_of
 from forkpoint.relational.operators.retention import FOREVER, Retention, kept_for, sweeper, whole_keys
@@ -150,20 +151,52 @@ class KeyedRows(KeyedOperator):
         if not any(table.num_rows for table in tables):
             return empty_batch(self._type)
         keys, owners = self._grouped([self._key_columns(table) for table in tables])
-        added = []
-        for side, table, of in zip(self._sides, tables, owners, strict=True):
-            values = stored_form(self._definition, side.name, table)
-            change = side.rows.update(keys, of, values, weights_of(table)).net
-            added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
-        looked_at = self._looked_at(added)
-        before = [
-            rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
-            for side, which in zip(self._sides, looked_at, strict=True)
-        ]
+        if self._definition.limit is not None:
+            before, added = self._leading(keys, owners[0], tables[0])
+        else:
+            added = []
+            for side, table, of in zip(self._sides, tables, owners, strict=True):
+                values = stored_form(self._definition, side.name, table)
+                change = side.rows.update(keys, of, values, weights_of(table)).net
+                added.append(rows_of(self._definition, side.name, change.take(np.flatnonzero(change.counts)), keys.column))
+            before = [
+                rows_of(self._definition, side.name, side.rows.stored(keys, which), keys.column)
+                for side, which in zip(self._sides, self._looked_at(added), strict=True)
+            ]
         found = result_of(self._definition, before, added)
         if self._updating:
             found = consolidated(*found)
         return self._emitted(found, lambda at: _last_of_keys(inputs, owners, at))
+
+    def _leading(self, keys: KeySet, owners: Longs, table: pa.RecordBatch) -> tuple[list[Rows], list[Rows]]:
+        """The stored rows, and those that are added, of rows of which only the first of each partition are kept. What comes after
+        these can never be shown."""
+        (side,), of, counts = self._sides, self._definition, np.ones(len(owners), np.int64)
+        values = stored_form(of, side.name, table)
+        added = rows_of(of, side.name, Counts(owners, values, counts), keys.column)
+        first = self._first(added)
+        added, values = added.take(first), values.take(pa.array(first))
+        stored = side.rows.stored(keys, distinct(added.owners))
+        before = rows_of(of, side.name, stored, keys.column)
+        stays = np.zeros(len(before.owners) + len(added.owners), bool)
+        stays[self._first(before.followed_by(added))] = True
+        leave, come = np.flatnonzero(~stays[: len(before.owners)]), np.flatnonzero(stays[len(before.owners) :])
+        added, values, left = added.take(come), values.take(pa.array(come)), stored.take(leave)
+        side.rows.update(
+            keys,
+            np.concatenate([added.owners, left.groups]),
+            pa.concat_arrays([values, left.values]),
+            np.concatenate([added.weights, -left.counts]),
+        )
+        return [before], [added]
+
+    def _first(self, rows: Rows) -> Longs:
+        """The rows that are kept, as far as these are all that there are."""
+        node, limit = self._definition.node, self._definition.limit
+        if limit is None:
+            return np.arange(len(rows.owners))
+        assert isinstance(node, Over)
+        return leading(node, rows, limit)
 
     def _key_columns(self, table: pa.RecordBatch) -> list[pa.Array]:
         return key_columns(table, len(self._definition.key_names), self._backend.key_type)
@@ -206,14 +239,11 @@ class KeyedRows(KeyedOperator):
             weights = np.ones(table.num_rows, np.int64) if (given := weights_of(table)) is None else given
             old.append(rows_of(before, side.name, Counts(owners[ordinal], each.values, each.counts), keys.column))
             kept.append(old[ordinal].take(still_kept(before, self._definition, side.name, old[ordinal])))
-            side.rows.replace(
-                each.names,
-                keys,
-                np.concatenate([kept[ordinal].owners, of_table]),
-                pa.concat_arrays([stored_form(self._definition, side.name, kept[ordinal].columns), values]),
-                np.concatenate([kept[ordinal].weights, weights]),
-            )
             added.append(rows_of(self._definition, side.name, Counts(of_table, values, weights), keys.column))
+            stays = kept[ordinal].with_columns_of(added[ordinal]).followed_by(added[ordinal])
+            stays = stays.take(self._first(stays))
+            form = stored_form(self._definition, side.name, stays.columns)
+            side.rows.replace(each.names, keys, stays.owners, form, stays.weights)
         old_node, node = before.node, self._definition.node
         if not self._updating and isinstance(old_node, Join) and isinstance(node, Join) and old_node.kind == node.kind == "inner":
             was_shown = all_of((*conjuncts_of(old_node.condition), *conjuncts_of(before.view.condition)))
@@ -269,7 +299,7 @@ class KeyedRows(KeyedOperator):
 def stored_form(definition: RowsDefinition, side: str, table: pa.RecordBatch) -> pa.Array:
     """Rows as values of the state."""
     names = [field.name for field in definition.kept(side)]
-    columns = [table.column(name) for name in names] or [pa.repeat(pa.scalar(True), table.num_rows)]
+    columns = [column_named(name, table) for name in names] or [pa.repeat(pa.scalar(True), table.num_rows)]
     return column_of(columns, row_type_of(definition.kept(side)))
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.relational.changes import Longs, Owned
-from forkpoint.relational.evaluation import true_rows
+from forkpoint.relational.evaluation import column_named, true_rows
 from forkpoint.relational.plan import LEFT, RIGHT, Join
 
 Bools = npt.NDArray[np.bool_]
@@ -31,7 +31,9 @@ class Rows:
 
     def with_columns_of(self, other: Rows) -> Rows:
         """The rows with only the columns that the other rows have."""
-        return Rows(self.columns.select(other.columns.schema.names), self.owners, self.groups, self.weights)
+        names = other.columns.schema.names
+        columns = [column_named(name, self.columns) for name in names]
+        return Rows(pa.RecordBatch.from_arrays(columns, names), self.owners, self.groups, self.weights)
 
     def followed_by(self, other: Rows) -> Rows:
         numbers = ((self.owners, other.owners), (self.groups, other.groups), (self.weights, other.weights))

@@ -1,0 +1,32 @@
+"""Nexmark on forkpoint: ``forkpoint_side.py ENGINE PARALLELISM DIRECTORY``. Reads names of files with statements (between NULs),
+runs each, and answers with the seconds that its INSERT took."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import forkpoint as fp
+
+
+def main(engine: str, parallelism: str, directory: str) -> None:
+    warnings.filterwarnings("ignore")
+    for nth, file in enumerate(map(str.strip, sys.stdin)):
+        env = fp.StreamExecutionEnvironment.get_execution_environment(
+            {"execution.engine": engine, "execution.checkpointing.interval": "1 s"}
+        )
+        env.set_parallelism(int(parallelism)).set_state_root(f"{directory}/{nth}")
+        t_env = fp.StreamTableEnvironment.create(env)
+        t_env.create_temporary_function("count_char", fp.udf(lambda text, of: text.count(of), result_type="BIGINT"))
+        for statement in Path(file).read_text().split("\0"):
+            began = time.monotonic()
+            result = t_env.execute_sql(statement)
+            if statement.startswith("INSERT"):
+                result.wait()
+                print(time.monotonic() - began, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
