@@ -35,7 +35,6 @@ from forkpoint.relational.expressions import (
 from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Aggregate, Join, Over, Plan, is_updating, nodes_of, without_hints
 from forkpoint.relational.types import Field, SqlType
 
-
 AT_LEAST = 10
 """How many rows of each partition are kept for ROW_NUMBER() <= n, if n is less: what n can grow to."""
 
@@ -142,8 +141,8 @@ def stored_rows(content: Any) -> RowsDefinition:
 
 
 def limit_of(node: Join | Over, view: View) -> int | None:
-    """How many rows of each partition are kept, if only the first ones can ever be shown: ROW_NUMBER() has an upper bound, and rows
-    are only added. A changed query may have a larger bound, up to AT_LEAST."""
+    """How many rows of each partition are kept, if only the first ones can ever be shown: ROW_NUMBER() has an upper bound, and
+    rows are only added. A changed query may have a larger bound, up to AT_LEAST."""
     if isinstance(node, Join) or is_final(node) or is_updating(node.input):
         return None
     if [call.function for call in node.calls] != ["ROW_NUMBER"]:

@@ -87,7 +87,7 @@ class Multiset:
     ) -> Change:
         """Add values that are not NULL, or take them back where the weight is negative. ``groups``: of each, by its index in
         ``keys``. ``anew``: the keys of which nothing that is stored counts any more."""
-        net = self._net(groups, values, weights)
+        net, spaces = self._net(groups, values, weights)
         if self._together and self._stamps is not None:
             anew = self._expired(keys, self._stamps)
         if anew is not None and anew.any():
@@ -95,7 +95,7 @@ class Multiset:
         self._groups = net.groups
         if not len(net.groups):
             return Change(net, net.counts)
-        names = self._names(keys, net)
+        names = keys.names(self._sid, net.groups, spaces)
         raw: Sequence[bytes | None] = self._backend.store.get_many(names)
         if self._stamps is not None:
             raw = self._stamps.bare(raw) if self._together else self._stamps.live(raw)
@@ -111,25 +111,27 @@ class Multiset:
 
     def replace(self, old: Sequence[bytes], keys: KeySet, groups: Longs, values: pa.Array, weights: Longs) -> Counts:
         """Store these values in place of the entries with the names ``old``. Returns their net counts."""
-        net = self._net(groups, values, weights)
-        net = net.take(np.flatnonzero(net.counts))
+        net, spaces = self._net(groups, values, weights)
+        rows = np.flatnonzero(net.counts)
+        net, spaces = net.take(rows), spaces.take(pa.array(rows))
         self._log.delete(old)
-        self._put(self._names(keys, net), net.values, net.counts)
+        self._put(keys.names(self._sid, net.groups, spaces), net.values, net.counts)
         return net
 
-    def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> Counts:
+    def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> tuple[Counts, pa.BinaryArray]:
+        """Each value of a group once, and in encoded form."""
         values = _canonical(values, self._type)
-        counts = np.ones(len(values), np.int64) if weights is None else weights
+        counts, encoded = np.ones(len(values), np.int64) if weights is None else weights, KeySet(values, self._type, 1).encoded
         if not len(values):
-            return Counts(groups, values, counts)
-        plain = KeySet(values, self._type, 1).encoded if pa.types.is_struct(values.type) else values
+            return Counts(groups, values, counts), encoded
+        plain = encoded if pa.types.is_struct(values.type) else values
         order, codes = stable_order(codes_of([pa.array(groups), plain]))
         starts = np.flatnonzero(run_starts(codes))
+        if len(starts) == len(values):
+            return Counts(groups, values, counts), encoded
         firsts = order[starts]
-        return Counts(groups[firsts], values.take(pa.array(firsts)), np.add.reduceat(counts[order], starts))
-
-    def _names(self, keys: KeySet, of: Counts) -> list[bytes]:
-        return keys.names(self._sid, of.groups, KeySet(of.values, self._type, 1).encoded)
+        found = Counts(groups[firsts], values.take(pa.array(firsts)), np.add.reduceat(counts[order], starts))
+        return found, encoded.take(pa.array(firsts))
 
     def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:
         if (counts < 0).any():
