@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forkpoint.errors import JobFailed
 from forkpoint.relational.types import Schema
-from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.codes import codes_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import stable_order
 from forkpoint.types import RowKind, TypeInformation, Types

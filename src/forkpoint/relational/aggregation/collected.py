@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from forkpoint.relational.aggregation.kept import lengths, parts_of
 from forkpoint.relational.functions.json_texts import enclosed, in_order, json_texts
 from forkpoint.relational.types import DOUBLE, STRING, SqlType, array_type, map_type
-from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.codes import codes_of
 
 Longs = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.relational.types import SqlType
-from forkpoint.runtime.columnar.keys import codes_of
+from forkpoint.runtime.columnar.codes import codes_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import stable_order
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from forkpoint.relational.functions.nested import by_columns
 from forkpoint.relational.functions.registry import Datum, Function, Result, Types, any_null, common_of
 from forkpoint.relational.types import INTEGERS, STRING, SqlType, array_type, common_type, map_type, row_of
-from forkpoint.runtime.columnar.keys import comparable
+from forkpoint.runtime.columnar.codes import comparable
 
 _ORDERED = "takes an ARRAY of values with an order"
 

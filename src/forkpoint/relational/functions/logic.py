@@ -21,7 +21,7 @@ from forkpoint.relational.functions.registry import (
     never_null,
 )
 from forkpoint.relational.types import BOOLEAN, SqlType, common_type, decimal_type, digits_of
-from forkpoint.runtime.columnar.keys import comparable
+from forkpoint.runtime.columnar.codes import comparable
 
 
 def _comparison(types: Types) -> SqlType | str:

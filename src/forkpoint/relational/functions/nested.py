@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from forkpoint.relational.functions.registry import Datum, Function, Types, broadcast, is_scalar
 from forkpoint.relational.types import BOOLEAN, INTEGERS, SqlType, array_type, common_type, map_type, row_of
-from forkpoint.runtime.columnar.keys import comparable
+from forkpoint.runtime.columnar.codes import comparable
 
 Convert = Callable[[pa.Array, int], pa.Array]
 

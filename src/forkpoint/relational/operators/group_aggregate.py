@@ -28,7 +28,8 @@ from forkpoint.relational.operators.multisets import Multiset, of_distinct, valu
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import Groups, before_elements, stored_groups, view_of
 from forkpoint.relational.operators.retention import FOREVER, Retention, kept_for, sweeper, with_values_of
-from forkpoint.runtime.columnar.keys import GroupedRows, KeySet, codes_of
+from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.keys import GroupedRows, KeySet
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs, empty_batch, spread
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo

@@ -17,7 +17,8 @@ from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, acc
 from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
 from forkpoint.relational.operators.retention import stamps_of
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys
+from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.keys import KeySet, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order

@@ -20,7 +20,7 @@ from forkpoint.relational.changes import Longs, Owned, consolidated
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.plan import Over
-from forkpoint.runtime.columnar.keys import codes_of, comparable
+from forkpoint.runtime.columnar.codes import codes_of, comparable
 from forkpoint.runtime.columnar.segments import run_starts
 
 Bools = npt.NDArray[np.bool_]

@@ -17,7 +17,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, decode_keys, key_columns, key_parts, parts_of, read_timers
+from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.keys import KeySet, decode_keys, key_columns, key_parts, parts_of, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, Leaves, column_of, to_list
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import EventTimeSessionWindows
-from forkpoint.runtime.columnar.keys import KeySet, codes_of, parts_of
+from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.keys import KeySet, parts_of
 from forkpoint.runtime.columnar.leaves import Leaves
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.plans import Plan

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.functions import SlidingEventTimeWindows, TumblingEventTimeWindows
-from forkpoint.runtime.columnar.keys import codes_of, combined, parts_of
+from forkpoint.runtime.columnar.codes import codes_of, combined
+from forkpoint.runtime.columnar.keys import parts_of
 from forkpoint.runtime.columnar.leaves import Leaves
 from forkpoint.runtime.columnar.plans import Plan
 from forkpoint.runtime.columnar.segments import Bools, run_starts
