@@ -3,7 +3,7 @@
     Graph               ``Graph.from_edges(stream)``, then ``degrees()``, ``aggregate_neighbors()``,
                         ``connected_components()``, ``two_coloring()``, ``triangles()``,
                         ``shortest_paths(start)``
-    SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx and GraphFrames
+    SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx, Spark and GraphFrames
 
 `edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
 of a graph, over `entries` of state of which it reads only those it touches; `components`, `triangles` and `shortest_paths` are
