@@ -16,6 +16,7 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.graphs.components import ColoringSpec, ComponentsSpec
 from forkpoint.graphs.degrees import DegreesSpec
 from forkpoint.graphs.edges import EdgesSpec
+from forkpoint.graphs.estimates import TriangleEstimateSpec, undirected
 from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
 from forkpoint.graphs.records import (
     color_type,
@@ -23,12 +24,14 @@ from forkpoint.graphs.records import (
     degree_type,
     distance_type,
     edge_change_type,
+    estimate_type,
     neighborhood_type,
     triangles_type,
 )
 from forkpoint.graphs.shortest_paths import ShortestPathsSpec
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
+from forkpoint.types.keys import key_form
 
 if TYPE_CHECKING:
     from forkpoint.graphs.saved import SavedGraph
@@ -44,6 +47,17 @@ class _Pair:
 
     def __call__(self, element: Any) -> tuple[Any, Any]:
         return self.source.selector(element), self.target.selector(element)
+
+
+@dataclass(frozen=True)
+class _EitherWay:
+    """The key of a pair of vertices, which edges in both directions have."""
+
+    vertex_type: TypeInformation
+
+    def __call__(self, change: Any) -> tuple[Any, Any]:
+        encode, first, second = self.vertex_type.encode, change.source, change.target
+        return (first, second) if encode(first) <= encode(second) else (second, first)
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,26 @@ class Graph:
         subtask does the work; an epoch reads the neighbors of that end of each changed edge that has fewer of them.
         """
         return self._on_one(TrianglesSpec(self._vertex_type), "triangles", triangles_type(self._vertex_type))
+
+    def triangle_estimate(self, size: int, seed: int = 0) -> DataStream[Any]:
+        """TriangleEstimate(triangles, edges, sampled) of the whole graph, once for each epoch that changes edges.
+
+        ``triangles``: about how many there are. It is unbiased, and comes from a uniform sample of ``size`` edges (at least 3),
+        which one subtask keeps; exact as long as all edges have been in the sample. ``edges``, ``sampled``: how many there are.
+        As for ``triangles()``, directions do not count, nor do edges from a vertex to itself; all subtasks share the work of
+        knowing which edges there are. The same ``seed`` gives the same numbers.
+        A restored job keeps its ``size`` (GraphError otherwise).
+        """
+        if not isinstance(size, int) or size < 3:
+            raise GraphError(f"triangle_estimate(size={size!r}): a sample that can have a triangle has at least 3 edges")
+        of = self._vertex_type
+        key = KeyBy(_EitherWay(key_form(of)), Types.TUPLE([of, of]), None, single=False)
+        pairs = self._changes._keyed(key).flat_map_with_state(undirected, Types.INT(), self._changes._type)
+        if self._uid is not None:
+            pairs = pairs.uid(f"{self._uid}-pairs")
+        spec = TriangleEstimateSpec(size, seed, of)
+        estimates = pairs._keyed(ONE_KEY)._operator(spec, "graph triangle estimate", estimate_type())
+        return estimates if self._uid is None else estimates.uid(f"{self._uid}-triangle-estimate")
 
     def shortest_paths(self, start: Any) -> KeyedStream[Any, Any]:
         """Distance(vertex, distance) of each vertex whose distance from ``start`` an epoch has changed, keyed by vertex.

@@ -44,6 +44,11 @@ def triangles_type(vertex: TypeInformation) -> RecordType:
     return classless("namedtuple", "Triangles", (Field("vertex", vertex), Field("triangles", Types.LONG())))
 
 
+def estimate_type() -> RecordType:
+    numbers = (Field(name, Types.LONG()) for name in ("edges", "sampled"))
+    return classless("namedtuple", "TriangleEstimate", (Field("triangles", Types.DOUBLE()), *numbers))
+
+
 def neighbor_type(vertex: TypeInformation, value: TypeInformation | None) -> RecordType:
     """Neighbor(vertex, outgoing), and the edge's ``value`` if edges have one."""
     fields = (Field("vertex", vertex), Field("outgoing", Types.BOOLEAN()))
