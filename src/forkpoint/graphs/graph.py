@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from forkpoint.api.streams.base import check_type
@@ -29,11 +31,13 @@ from forkpoint.graphs.records import (
     triangles_type,
 )
 from forkpoint.graphs.shortest_paths import ShortestPathsSpec
+from forkpoint.graphs.snapshots import snapshots
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
 
 if TYPE_CHECKING:
+    from forkpoint.api.streams.windowed import WindowedStream
     from forkpoint.graphs.saved import SavedGraph
     from forkpoint.state_processor import LiveState, SavepointReader
 
@@ -68,10 +72,23 @@ class Graph:
     does nothing, and is counted (metric ``missing_edges_removed``). A vertex is there as long as it has an edge.
     """
 
-    _changes: DataStream[Any]
-    _vertex_type: TypeInformation
-    _value_type: TypeInformation | None
+    _elements: KeyedStream[Any, Any]
+    _spec: EdgesSpec
     _uid: str | None = None
+
+    @cached_property
+    def _changes(self) -> DataStream[Any]:
+        """Of the operator that keeps the edges, which a job has if it uses them: the graphs of windows do not."""
+        changes = self._elements._operator(self._spec, "graph edges", edge_change_type(self._vertex_type, self._value_type))
+        return changes if self._uid is None else changes.uid(f"{self._uid}-edges")
+
+    @property
+    def _vertex_type(self) -> TypeInformation:
+        return self._spec.vertex_type
+
+    @property
+    def _value_type(self) -> TypeInformation | None:
+        return self._spec.value_type
 
     @staticmethod
     def from_edges(
@@ -111,8 +128,7 @@ class Graph:
             )
         carries = None if value is None else stream._key_of(value, value_type)
         spec = EdgesSpec(of, removes, carries)
-        changes = stream._keyed(pair)._operator(spec, "graph edges", edge_change_type(of, spec.value_type))
-        return Graph(changes if uid is None else changes.uid(f"{uid}-edges"), of, spec.value_type, uid)
+        return Graph(stream._keyed(pair), spec, uid)
 
     @staticmethod
     def of_savepoint(savepoint: str | os.PathLike[str] | SavepointReader | LiveState, uid: str) -> SavedGraph:
@@ -127,6 +143,7 @@ class Graph:
     def changes(self) -> DataStream[Any]:
         """The net changes of each epoch: EdgeChange(source, target, removed), and the edge's ``value`` if it has one.
 
+        A job keeps the graph's edges in its state if it calls this or asks for a result other than ``snapshots``.
         An edge whose value changes is removed with the old value, then added with the new one. A change has the timestamp of the
         element that decided it.
         """
@@ -214,6 +231,15 @@ class Graph:
         length = Types.LONG() if of in (None, Types.INT(), Types.LONG()) else Types.DOUBLE()
         spec = ShortestPathsSpec(start, self._vertex_type, None if of is None else length)
         return self._on_one(spec, "distances", distance_type(self._vertex_type, length))
+
+    def snapshots(self, size: timedelta | int) -> WindowedStream[Any, Any, Any]:
+        """The graph of each event-time window of this size (int ms), for ``agg``, ``reduce``, ``process`` and the like by vertex.
+
+        It has the edges that elements of the window add, without those that a later element of the window removes; other
+        windows and epochs do not matter. Elements are Incidence(vertex, neighbor, outgoing), and the edge's ``value`` if edges
+        have one: two for each edge, one at each end. The stream needs timestamps and watermarks; late elements are dropped.
+        """
+        return snapshots(self._elements, self._spec, size, self._uid)
 
     def _at_both_ends(self, spec: OperatorSpec, name: str, of: TypeInformation) -> KeyedStream[Any, Any]:
         by_source, by_target = self._changes.key_by("source"), self._changes.key_by("target")

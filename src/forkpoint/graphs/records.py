@@ -55,6 +55,12 @@ def neighbor_type(vertex: TypeInformation, value: TypeInformation | None) -> Rec
     return classless("namedtuple", "Neighbor", fields if value is None else (*fields, Field("value", value)))
 
 
+def incidence_type(vertex: TypeInformation, value: TypeInformation | None) -> RecordType:
+    """Incidence(vertex, neighbor, outgoing), and the edge's ``value`` if edges have one."""
+    fields = (Field("vertex", vertex), Field("neighbor", vertex), Field("outgoing", Types.BOOLEAN()))
+    return classless("namedtuple", "Incidence", fields if value is None else (*fields, Field("value", value)))
+
+
 def neighborhood_type(vertex: TypeInformation, result: TypeInformation) -> RecordType:
     return classless("namedtuple", "Neighborhood", (Field("vertex", vertex), Field("result", result)))
 
