@@ -26,12 +26,14 @@ from forkpoint.graphs.records import (
     degree_type,
     distance_type,
     edge_change_type,
+    edge_type,
     estimate_type,
     neighborhood_type,
     triangles_type,
 )
 from forkpoint.graphs.shortest_paths import ShortestPathsSpec
-from forkpoint.graphs.snapshots import snapshots
+from forkpoint.graphs.snapshots import changes_of, snapshots
+from forkpoint.graphs.spanner import SpannerSpec
 from forkpoint.graphs.triangles import TrianglesSpec
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
@@ -78,7 +80,7 @@ class Graph:
 
     @cached_property
     def _changes(self) -> DataStream[Any]:
-        """Of the operator that keeps the edges, which a job has if it uses them: the graphs of windows do not."""
+        """Of the operator that keeps the edges, which a job has if it uses them: spanners and the graphs of windows do not."""
         changes = self._elements._operator(self._spec, "graph edges", edge_change_type(self._vertex_type, self._value_type))
         return changes if self._uid is None else changes.uid(f"{self._uid}-edges")
 
@@ -143,7 +145,7 @@ class Graph:
     def changes(self) -> DataStream[Any]:
         """The net changes of each epoch: EdgeChange(source, target, removed), and the edge's ``value`` if it has one.
 
-        A job keeps the graph's edges in its state if it calls this or asks for a result other than ``snapshots``.
+        A job keeps the graph's edges in its state if it calls this or asks for a result other than spanners and snapshots.
         An edge whose value changes is removed with the old value, then added with the new one. A change has the timestamp of the
         element that decided it.
         """
@@ -231,6 +233,21 @@ class Graph:
         length = Types.LONG() if of in (None, Types.INT(), Types.LONG()) else Types.DOUBLE()
         spec = ShortestPathsSpec(start, self._vertex_type, None if of is None else length)
         return self._on_one(spec, "distances", distance_type(self._vertex_type, length))
+
+    def spanner(self, stretch: int = 3) -> DataStream[Any]:
+        """Edge(source, target) of each edge that enters a spanner, once: few edges, which keep distances up to a factor.
+
+        Whatever edge the graph has, a path of at most ``stretch`` (at least 2) of the spanner's edges joins its ends; directions
+        do not count. State has these edges only, at most about n ** (1 + 1/k) of a graph with n vertices, for a ``stretch`` of
+        2 k - 1. One subtask does the work. GraphError for a graph with ``removed``: edges that have been left out are not known.
+        """
+        if not isinstance(stretch, int) or stretch < 2:
+            raise GraphError(f"spanner(stretch={stretch!r}): takes a whole number from 2, since 1 keeps every edge")
+        if self._spec.removed is not None:
+            raise GraphError("spanner() knows additions only; leave out removed=, and filter the stream")
+        spec, read = SpannerSpec(stretch, self._vertex_type), changes_of(self._elements, self._spec)
+        edges = read._keyed(ONE_KEY)._operator(spec, "graph spanner", edge_type(self._vertex_type))
+        return edges if self._uid is None else edges.uid(f"{self._uid}-spanner")
 
     def snapshots(self, size: timedelta | int) -> WindowedStream[Any, Any, Any]:
         """The graph of each event-time window of this size (int ms), for ``agg``, ``reduce``, ``process`` and the like by vertex.

@@ -23,6 +23,10 @@ def edge_change_type(vertex: TypeInformation, value: TypeInformation | None) -> 
     return classless("namedtuple", "EdgeChange", fields if value is None else (*fields, Field("value", value)))
 
 
+def edge_type(vertex: TypeInformation) -> RecordType:
+    return classless("namedtuple", "Edge", (Field("source", vertex), Field("target", vertex)))
+
+
 def degree_type(vertex: TypeInformation) -> RecordType:
     numbers = (Field(name, Types.LONG()) for name in ("in_degree", "out_degree", "degree"))
     return classless("namedtuple", "Degree", (Field("vertex", vertex), *numbers))

@@ -65,11 +65,17 @@ def _later(_: Any, change: Any) -> Any:
     return change
 
 
+def changes_of(elements: KeyedStream[Any, Any], spec: EdgesSpec) -> DataStream[Any]:
+    """Each element's change, of elements keyed by edge."""
+    read = _ReadChange(elements.key.selector, spec)
+    return elements.map(read, read.type)
+
+
 def snapshots(elements: KeyedStream[Any, Any], spec: EdgesSpec, size: timedelta | int, uid: str | None) -> WindowedStream:
     """Of elements keyed by edge. First windows of each edge find its last change; their results are in the same window again."""
     windows = TumblingEventTimeWindows.of(size)
-    read, ends = _ReadChange(elements.key.selector, spec), _AtBothEnds(spec)
-    last: DataStream[Any] = elements.map(read, read.type).key_by(("source", "target")).window(windows).reduce(_later)
+    ends = _AtBothEnds(spec)
+    last = changes_of(elements, spec).key_by(("source", "target")).window(windows).reduce(_later)
     if uid is not None:
         last = last.uid(f"{uid}-windows")
     return last.flat_map(ends, ends.type).key_by("vertex").window(windows)
