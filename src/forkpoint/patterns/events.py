@@ -18,6 +18,7 @@ from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import prefix_stop
 from forkpoint.types import TypeInformation, Types
 
 _NUMBER = Types.LONG()
@@ -60,6 +61,11 @@ class KeyEvents:
             log.keys.append(self._name(number))
             log.values.append(self._guard.encoded(self._kept[number]))
         log.delete([self._name(number) for number in sorted(held - needed)])
+
+    def stored(self) -> set[int]:
+        """The numbers of all events of the current key that are in state."""
+        found = self._backend.store.scan(self._prefix, prefix_stop(self._prefix))
+        return {_NUMBER.decode(name[len(self._prefix) :]) for name, _ in found}
 
     def _name(self, number: int) -> bytes:
         return self._prefix + _NUMBER.encode(number)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from forkpoint.checkpoint.plan import PlanEdge, PlanPattern, PlanState
 from forkpoint.markup import Arrow, Node, drawing, page
 from forkpoint.patterns.automaton import Action, Automaton, Edge, Kind, State
 from forkpoint.patterns.conditions import All, Always, Atom, Condition, Either, Not
@@ -37,7 +38,9 @@ def condition_text(condition: Condition) -> str:
     match condition:
         case Always():
             return ""
-        case Atom(accepts=accepts, columns=columns):
+        case Atom(accepts=accepts, columns=columns, text=text):
+            if text:
+                return text
             name = getattr(accepts, "__qualname__", type(accepts).__name__).rpartition(".<locals>.")[2]
             return f"{name}(…)" if columns is None else str(columns)
         case Not(of):
@@ -58,6 +61,25 @@ def explained(automaton: Automaton) -> str:
     if automaton.total_ms is not None:
         lines.append(f"within {duration(automaton.total_ms)} from the first event to the last")
     return "\n".join(lines)
+
+
+def recorded(automaton: Automaton) -> PlanPattern:
+    """The automaton in a run's record, for the web page."""
+    last = len(automaton.states) - 1
+    states = [
+        PlanState(
+            name=state.name,
+            stage=state.stage,
+            kind=state.kind.value,
+            within_ms=state.within_ms,
+            edges=[
+                PlanEdge(action=edge.action.value, condition=condition_text(edge.condition), target=last - edge.target)
+                for edge in state.edges
+            ],
+        )
+        for state in reversed(automaton.states)
+    ]
+    return PlanPattern(states=states, explanation=explained(automaton), total_ms=automaton.total_ms)
 
 
 def _title(automaton: Automaton, state: State) -> str:

@@ -23,12 +23,13 @@ import pyarrow as pa
 from forkpoint.errors import ForkpointError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.patterns.changes import Changed, definition_of
+from forkpoint.patterns.changes import KEEP, Changed, definition_of
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.conditions import Atom
 from forkpoint.patterns.events import Asked, Emission, KeyEvents
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
-from forkpoint.patterns.matching import Matcher, Runs, Step, Truth
+from forkpoint.patterns.keeping import KeptEvents, event_times_descriptor
+from forkpoint.patterns.matching import Matcher, Runs, Truth
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import (
     PARTIAL_MATCHES,
@@ -62,7 +63,7 @@ Bools = npt.NDArray[np.bool_]
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
     processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
-    ``query``: the definition of a query's state."""
+    ``query``: the definition of a query's state. ``keep_ms``: how long all events are kept; 0: only those of partial matches."""
 
     kind = "pattern"
 
@@ -74,15 +75,17 @@ class PatternSpec(KeyedSpec):
     event_time: bool = True
     time_column: str = ""
     query: Mapping[str, Any] | None = None
+    keep_ms: int = 0
 
     @property
     def definition(self) -> Mapping[str, Any]:
         """What the saved state depends on."""
-        return definition_of(self.pattern) if self.query is None else self.query
+        return definition_of(self.pattern, self.keep_ms) if self.query is None else self.query
 
     def states(self) -> list[DeclaredState]:
         runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
         found = [DeclaredState.of(runs), DeclaredState.of(events)]
+        found += [DeclaredState.of(event_times_descriptor(self.definition))] if self.keep_ms else []
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
@@ -115,6 +118,8 @@ class PatternMatching(KeyedOperator):
         changed = known is not None and spec.query is None and known.definition != spec.definition
         self._changed = Changed.of(known.definition, spec.definition, self._matcher) if changed and known is not None else None
         self._converts = False
+        self._had_kept = known is not None and known.definition is not None and KEEP in known.definition
+        self._keeping = KeptEvents(backend, spec.keep_ms, spec.definition) if spec.keep_ms else None
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
         self._element_type = spec.element_type
@@ -150,14 +155,15 @@ class PatternMatching(KeyedOperator):
         groups = self._begin(events, due, epoch)
         self._asked.processing_time_ms = epoch.processing_time_ms
         emission = Emission(self._collector, self._events, epoch.processing_time_ms)
+        before_ms = to_flink_ms(epoch.window.before) if self._sort is not None else now_ms
         for key, stored, of_key in self._to_match(events, groups, epoch):
-            self._match(key, stored, of_key, now_ms, emission)
+            self._match(key, stored, of_key, before_ms, now_ms, emission)
         if self._sort is None:
             self._next_timer = min(
                 (at for at in (self._queue.earliest_after(now_ms), *self._set) if at is not None), default=None
             )
-        before_ms = None if self._sort is not None else epoch.window.before
-        found = self._collector.outputs(emission.batch(self._backend, self._rank, self._type, before_ms))
+        ahead = None if self._sort is not None else epoch.window.before
+        found = self._collector.outputs(emission.batch(self._backend, self._rank, self._type, ahead))
         return Outputs(found.main, found.sides | late.sides, late.late_records_dropped, found.mutable)
 
     def _begin(self, batch: Batch, due: Sequence[bytes], epoch: Epoch) -> Groups:
@@ -167,6 +173,8 @@ class PatternMatching(KeyedOperator):
         others = [of.decode(key) for key in dict.fromkeys(due) if key not in known]
         self._backend.begin(groups.keys + others, epoch.processing_time_ms, lambda: epoch.window.start)
         self._events.begin()
+        if self._keeping is not None:
+            self._keeping.begin()
         return groups
 
     def _to_match(self, batch: Batch, groups: Groups, epoch: Epoch) -> Iterator[tuple[int, bytes | None, Events]]:
@@ -175,7 +183,9 @@ class PatternMatching(KeyedOperator):
         waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
         stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
         wanted = waits.copy()
-        others = np.flatnonzero(~waits[: len(groups.keys)])
+        if self._keeping is not None:
+            wanted[: len(groups.keys)] = True
+        others = np.flatnonzero(~wanted[: len(groups.keys)])
         for keys, rows in _blocks(groups, others):
             starts = _starts(groups, keys)
             begin = self._begin_matches(batch, rows, stamps[rows], partial(_key_at, groups.keys, keys, starts))
@@ -221,26 +231,32 @@ class PatternMatching(KeyedOperator):
 
     # -- one key
 
-    def _match(self, key: int, stored: bytes | None, events: Events, now_ms: int, emission: Emission) -> None:
-        """Feed a key's events to its partial matches, end those whose time is over, and store the others."""
+    def _match(self, key: int, stored: bytes | None, events: Events, before_ms: int, now_ms: int, emission: Emission) -> None:
+        """Feed a key's events to its partial matches, end those whose time is over, and store the others. ``before_ms``: until
+        when another pattern has been matched."""
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
+        if self._keeping is not None:
+            self._keeping.enter(key)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
-        runs = self._converted(stored) if stored is not None and self._converts else before.copy()
+        runs = self._converted(stored, before_ms) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
+        new: dict[int, int] = {}
         element: Any = None
         with self._user_code(lambda: element, lambda: self._backend.current_key):
             for time_ms, element, row in events:
                 self._end(runs, key, time_ms, emission)
                 asked.about(element, time_ms, row)
+                new[runs.next_event] = time_ms
                 self._events.add(runs.next_event, element)
                 for match in matcher.accept(runs, time_ms, asked):
                     emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
             self._end(runs, key, now_ms, emission)
+        converted = stored is not None and self._converts
         held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
-        if self._converts or not runs.same_as(before):
-            self._store(key, held, runs, timeout)
+        if converted or self._keeping is not None or not runs.same_as(before):
+            self._store(key, events_in(held), runs, timeout, new, now_ms)
         self._backend.leave()
 
     def _stored_keys(self) -> list[bytes]:
@@ -249,10 +265,11 @@ class PatternMatching(KeyedOperator):
         store = self._backend.store
         return [decode_state_key(name).key for start, stop in store.occupied(ranges) for name, _ in store.scan(start, stop)]
 
-    def _converted(self, stored: bytes) -> Runs:
-        """The partial matches of the current key, which another pattern has saved."""
+    def _converted(self, stored: bytes, until_ms: int) -> Runs:
+        """The partial matches of the current key, which another pattern has saved, and matched until then."""
         assert self._changed is not None
-        return self._changed.runs(stored, self._answers_about)
+        kept = dict(self._keeping.stored()) if self._keeping is not None and self._had_kept else {}
+        return self._changed.runs(stored, kept, until_ms, self._answers_about)
 
     def _answers_about(self, number: int, at_ms: int) -> Truth:
         """What conditions say of an event of the current key."""
@@ -274,16 +291,32 @@ class PatternMatching(KeyedOperator):
             for match in matches:
                 emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
 
-    def _store(self, key: int, before: list[Step], runs: Runs, timeout: int | None) -> None:
-        """Store what has become of a key's partial matches. ``before``: their last steps. ``timeout``: of the first of them."""
-        backend, after = self._backend, [run.step for run in runs.all]
-        self._log.keys.append(state_key(backend.key_groups[key], self._sid, backend.key_bytes[key]))
-        self._log.values.append(self._codec.encode(runs) if after else None)
-        self._events.store(events_in(before).keys(), events_in(after).keys(), self._log)
+    def _store(self, key: int, held: dict[int, int], runs: Runs, timeout: int | None, new: dict[int, int], now_ms: int) -> None:
+        """Store what has become of a key's partial matches. ``held``: the events that they had, and ``new`` ones, as times by
+        number. ``timeout``: of the first of the partial matches."""
+        needed, in_state = set(events_in(run.step for run in runs.all)), set(held)
+        kept_until = None
+        if self._keeping is not None:
+            kept = {number: at_ms for number, at_ms in (held | new).items() if self._keeping.keeps(at_ms, now_ms)}
+            begins = self._converts and not self._had_kept
+            fresh = kept if begins else {number: at_ms for number, at_ms in kept.items() if number in new}
+            old, kept_until = self._keeping.store(fresh, now_ms, self._log)
+            needed, in_state = needed.union(kept), in_state.union(old)
+            self._set_timer(key, kept_until)
+        elif self._converts and self._had_kept:
+            in_state = set(self._events.stored())
+        is_waiting = kept_until is not None or not runs.is_empty
+        self._log.keys.append(state_key(self._backend.key_groups[key], self._sid, self._backend.key_bytes[key]))
+        self._log.values.append(self._codec.encode(runs) if is_waiting else None)
+        self._events.store(in_state, needed, self._log)
         next_ms = self._matcher.next_timeout(runs)
-        if next_ms is not None and next_ms != timeout:
-            self._set.append(next_ms)
-            self._log.keys.append(timer_key(backend.key_groups[key], self._timers, next_ms, backend.key_bytes[key]))
+        if next_ms != timeout:
+            self._set_timer(key, next_ms)
+
+    def _set_timer(self, key: int, at_ms: int | None) -> None:
+        if at_ms is not None:
+            self._set.append(at_ms)
+            self._log.keys.append(timer_key(self._backend.key_groups[key], self._timers, at_ms, self._backend.key_bytes[key]))
             self._log.values.append(b"")
 
     @contextmanager

@@ -91,7 +91,9 @@ def _condition(defined: Defined, names: list[str]) -> Atom:
         columns = {str(each): Column(each.column, each.type) for each in defined.reads}
         return Atom(_never_called, columns=_OverColumns(replace_columns(defined.condition, lambda c: columns[c.name])))
     readers = {str(each): _reader(each, names) for each in defined.reads}
-    return Atom(_Reading(defined.variable, defined.condition, readers, defined.reads), iterative=True)
+    return Atom(
+        _Reading(defined.variable, defined.condition, readers, defined.reads), iterative=True, text=str(defined.condition)
+    )
 
 
 @dataclass(frozen=True)
