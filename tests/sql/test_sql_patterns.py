@@ -10,6 +10,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
+from forkpoint.patterns.events import KeyEvents
 from forkpoint.sql.errors import SqlError
 from forkpoint.testing import Eof, run_local
 
@@ -120,6 +121,24 @@ def test_the_row_before_is_one_of_the_match() -> None:
     assert sorted(found) == [("a", 10, 20, 20, 30, 2), ("b", 7, 8, 8, 9, 2)]
 
 
+def test_conditions_look_at_the_rows_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    elements = KeyEvents.elements
+    monkeypatch.setattr(KeyEvents, "elements", lambda self, numbers: read.append(len(numbers)) or elements(self, numbers))
+    query = """
+    SELECT * FROM prices MATCH_RECOGNIZE (
+      PARTITION BY symbol ORDER BY ts
+      MEASURES FIRST(D.price) AS first, LAST(D.price) AS last, COUNT(D.price) AS n
+      AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (S D+ U) DEFINE D AS D.price < PREV(D.price) AND D.price < S.price AND (D.price < FIRST(D.price, 2) OR TRUE),
+                              U AS U.price > LAST(D.price)
+    )
+    """
+    found = run_local(job(query), [Price("a", 100 - n, 1, at(n)) for n in range(60)] + [Price("a", 99, 1, at(60))]).output
+    assert found == [("a", 99, 41, 59)]
+    assert sum(read) < 5 * 60 * 60  # of 1800 partial matches with 20 rows on average
+
+
 def test_all_rows_of_a_match() -> None:
     measures = "CLASSIFIER() AS is, SUM(price) AS total, FINAL LAST(D.price) AS lowest, COUNT(D.price) AS falls"
     query = FALLS.format(measures=f"{measures}, MATCH_ROWTIME() AS ended", limit=1000).replace(
@@ -165,6 +184,9 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > NEXT(A.price))", "write a variable for the next row"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
+        (
+            "PATTERN has no such variable",
+        ),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),
         (f"{BEGIN}PATTERN (A B) WITHIN INTERVAL '1' MONTH DEFINE A AS A.price > 1)", "whole milliseconds"),
         (f"{BEGIN}ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B) DEFINE A AS A.price > 1)", "and nothing after it"),
