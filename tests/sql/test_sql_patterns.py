@@ -160,6 +160,21 @@ def test_all_rows_of_a_match() -> None:
     ]
 
 
+def test_fields_of_rows_and_nested_results() -> None:
+    query = """
+    SELECT * FROM (
+      SELECT symbol, ts, price, ROW(price, ROW(volume)) AS r, MAP['v', volume] AS m FROM prices
+    ) MATCH_RECOGNIZE (
+      PARTITION BY symbol ORDER BY ts
+      MEASURES B.r.`EXPR$0` AS b, LAST(r.`EXPR$1`.`EXPR$0`) AS v, SUM(A.r.`EXPR$0`) AS s, (B.r).`EXPR$0` AS b2,
+        COLLECT(price) AS c, LAST_VALUE(m) AS m, CARDINALITY(ARRAY_AGG(r)) AS n
+      PATTERN (A B) DEFINE B AS B.r.`EXPR$0` > A.r.`EXPR$0` AND (B.r).`EXPR$0` > 30 AND MAX(r.`EXPR$0`) > 30
+    )
+    """
+    found = run_local(job(query), [Price("a", 30, 1, at(0)), Price("a", 40, 2, at(9))]).output
+    assert found == [("a", 40, 2, 30, 40, {30: 1, 40: 1}, {"v": 2}, 2)]
+
+
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
 
 
@@ -185,8 +200,14 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
         (
+            f"{BEGIN}AFTER MATCH SKIP TO Z PATTERN (A B) SUBSET Z = (A, B) DEFINE A AS A.price > 1)",
             "PATTERN has no such variable",
         ),
+        (f"{BEGIN}AFTER MATCH SKIP TO FIRST A PATTERN (A B) DEFINE A AS A.price > 1)", "every match begins with A"),
+        (f"{BEGIN}PATTERN (A B) SUBSET Z = (A, B), Y = (Z) DEFINE A AS A.price > 1)", "SUBSET Y: 'Z' is no variable of PATTERN"),
+        (f"{BEGIN}, CLASSIFIER(A) AS c PATTERN (A B) DEFINE A AS A.price > 1)", r"CLASSIFIER\(\) takes no variable"),
+        (f"{BEGIN}, price - FINAL SUM(price) AS c PATTERN (A B) DEFINE A AS A.price > 1)", "FINAL is for one call"),
+        (f"{BEGIN}, A.prise.x AS c PATTERN (A B) DEFINE A AS A.price > 1)", "did you mean 'price'"),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),
         (f"{BEGIN}PATTERN (A B) WITHIN INTERVAL '1' MONTH DEFINE A AS A.price > 1)", "whole milliseconds"),
         (f"{BEGIN}ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B) DEFINE A AS A.price > 1)", "and nothing after it"),

@@ -29,7 +29,7 @@ from forkpoint.relational.expressions import Column, Expression, columns_of, rep
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.plan import Match
 from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
-from forkpoint.relational.scalars import scalar
+from forkpoint.relational.scalars import column_of, scalar, value_of
 
 Rows = Sequence[tuple[str, Any]]
 """The rows of a match in order, each with its variable."""
@@ -195,7 +195,7 @@ _OF_WHOLE_NUMBERS: Mapping[str, Callable[[list[int]], int]] = {"COUNT": len, "SU
 
 @dataclass(frozen=True)
 class _OfWholeNumbers:
-    """An aggregate of integers, of which conditions ask one row at a time. ``by_columns``: the same, also beyond the type's range."""
+    """An aggregate of integers, of which conditions ask one row at a time. ``by_columns``: the same, for results beyond the type."""
 
     function: Callable[[list[int]], int]
     variables: tuple[str, ...]
@@ -218,14 +218,14 @@ class _Aggregating:
 
     def __call__(self, rows: Rows) -> Any:
         found = [row for variable, row in rows if not self.variables or variable in self.variables]
-        arrays = [pa.array([row[at] for row in found], column.type.arrow_type) for at, column in self.columns]
+        arrays = [column_of([row[at] for row in found], column.type) for at, column in self.columns]
         table = pa.RecordBatch.from_arrays(arrays, names=[column.name for _, column in self.columns])
         parts = []
         for accumulator in needs(self.call, updating=False):
             values = None if accumulator.input is None else evaluate(accumulator.input, table)
             none = pa.nulls(1, accumulator.type.arrow_type)
             parts.append(accumulated(accumulator, values, None, np.array([0, len(found)]), none) if found else none)
-        value = result(self.call, parts)[0].as_py()
+        value = value_of(result(self.call, parts), self.call.type)
         return 0 if value is None and self.call.function == "COUNT" else value
 
 
