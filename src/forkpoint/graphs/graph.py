@@ -169,7 +169,8 @@ class Graph:
 
         ``distance``: the length of a shortest path along the edges' directions, None if there is none any more. Edges have the
         length ``value``, which is more than 0 (UserFunctionError otherwise); without values, each has 1. One subtask does the
-        work; an epoch reads the edges of the vertices whose distance may have changed.
+        work; an epoch reads the edges of the vertices whose distance may have changed. ``start`` has distance 0 even without
+        edges. A saved job with another ``start`` computes all distances again with the next changes of edges.
 
         Raises GraphError for values that are no numbers, and TypeNotSupported for a ``start`` that is no vertex.
         """

@@ -27,6 +27,7 @@ class TrianglesSpec(KeyedSpec):
     """Net changes of edges, with one key for all."""
 
     kind = "graph_triangles"
+    follows_inputs = True
 
     vertex_type: TypeInformation
 

@@ -195,7 +195,7 @@ _OF_WHOLE_NUMBERS: Mapping[str, Callable[[list[int]], int]] = {"COUNT": len, "SU
 
 @dataclass(frozen=True)
 class _OfWholeNumbers:
-    """An aggregate of integers, of which conditions ask one row at a time. ``by_columns``: the same, for results beyond the type."""
+    """An aggregate of integers, of which conditions ask one row at a time. ``by_columns``: for results beyond the type."""
 
     function: Callable[[list[int]], int]
     variables: tuple[str, ...]
