@@ -13,6 +13,7 @@ import forkpoint as fp
 from forkpoint.errors import GraphError, RestoreRefused, TypeNotSupported, UserFunctionError
 from forkpoint.graph.options import RestoreOptions
 from forkpoint.graphs import Graph
+from forkpoint.graphs.entries import Neighbors
 from forkpoint.testing import PAUSE, Eof, run_local
 
 
@@ -257,3 +258,23 @@ def test_a_result_cannot_be_added_to_a_graph_that_has_edges(tmp_path: Path) -> N
     more = [*EDGES, ("c", "a"), ("c", "d")]
     after = run_local(saved_graph("degrees", "triangles", uid="new"), more, state_root=tmp_path / "two", restore=options)
     assert sorted(after.outputs["degrees"]) == [("a", 1, 0, 1), ("c", 0, 2, 2), ("d", 1, 0, 1)]
+
+
+def test_triangles_of_a_vertex_that_gets_many_edges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    load = Neighbors.load_pairs
+
+    def counted(self, pairs):
+        found = list(pairs)
+        asked.append(len(found))
+        load(self, found)
+
+    monkeypatch.setattr(Neighbors, "load_pairs", counted)
+
+    def build(env, source):
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "edges", fp.Types.TUPLE([int, int])).uid("edges")
+        return Graph.from_edges(stream, 0, 1).triangles()
+
+    found = run_local(build, [*((0, n) for n in range(1, 200)), (1, 2)]).output
+    assert sorted(found) == [(0, 1), (1, 1), (2, 1)]
+    assert sum(asked) < 1000  # of 200 edges
