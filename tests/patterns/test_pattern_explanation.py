@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import forkpoint as fp
+from forkpoint import col
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof, run_local
 
@@ -58,6 +59,13 @@ def test_a_pattern_explains_its_states() -> None:
     assert PATTERN.explain() == EXPLAINED
 
 
+def test_conditions_over_columns_are_shown_as_they_were_written() -> None:
+    either = fp.Pattern.begin("small").where(col("amount") < 1).followed_by("large").where((col("a") > 5) | (col("b") == 1))
+    lines = either.where(col("c") == 2).explain().splitlines()
+    assert lines[1] == "  takes an event if amount < 1 → large"
+    assert lines[3] == "  takes an event if ((a > 5) OR (b = 1)) and (c = 2) → match"
+
+
 def test_a_notebook_shows_a_drawing() -> None:
     shown = PATTERN._repr_html_()
     assert shown.count("<rect") == 6  # without the state of the refund
@@ -85,3 +93,4 @@ def test_the_partial_matches_of_a_key_tell_how_far_they_are(tmp_path: Path) -> N
         "has small at 150; waits for large (is_large(…)) until 1150",
     ]
     assert partial_matches.get("b") is None
+    assert pattern.progress(None) == []

@@ -10,6 +10,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint.errors import RestoreRefused
+from forkpoint.patterns.events import KeyEvents
 from forkpoint.sql.errors import SqlError
 from forkpoint.testing import Eof, run_local
 
@@ -120,6 +121,24 @@ def test_the_row_before_is_one_of_the_match() -> None:
     assert sorted(found) == [("a", 10, 20, 20, 30, 2), ("b", 7, 8, 8, 9, 2)]
 
 
+def test_conditions_look_at_the_rows_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    elements = KeyEvents.elements
+    monkeypatch.setattr(KeyEvents, "elements", lambda self, numbers: read.append(len(numbers)) or elements(self, numbers))
+    query = """
+    SELECT * FROM prices MATCH_RECOGNIZE (
+      PARTITION BY symbol ORDER BY ts
+      MEASURES FIRST(D.price) AS first, LAST(D.price) AS last, COUNT(D.price) AS n
+      AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (S D+ U) DEFINE D AS D.price < PREV(D.price) AND D.price < S.price AND (D.price < FIRST(D.price, 2) OR TRUE),
+                              U AS U.price > LAST(D.price)
+    )
+    """
+    found = run_local(job(query), [Price("a", 100 - n, 1, at(n)) for n in range(60)] + [Price("a", 99, 1, at(60))]).output
+    assert found == [("a", 99, 41, 59)]
+    assert sum(read) < 5 * 60 * 60  # of 1800 partial matches with 20 rows on average
+
+
 def test_all_rows_of_a_match() -> None:
     measures = "CLASSIFIER() AS is, SUM(price) AS total, FINAL LAST(D.price) AS lowest, COUNT(D.price) AS falls"
     query = FALLS.format(measures=f"{measures}, MATCH_ROWTIME() AS ended", limit=1000).replace(
@@ -139,6 +158,21 @@ def test_all_rows_of_a_match() -> None:
         (at(8), "D", 24, 2),
         (at(70), "U", 33, 2),
     ]
+
+
+def test_fields_of_rows_and_nested_results() -> None:
+    query = """
+    SELECT * FROM (
+      SELECT symbol, ts, price, ROW(price, ROW(volume)) AS r, MAP['v', volume] AS m FROM prices
+    ) MATCH_RECOGNIZE (
+      PARTITION BY symbol ORDER BY ts
+      MEASURES B.r.`EXPR$0` AS b, LAST(r.`EXPR$1`.`EXPR$0`) AS v, SUM(A.r.`EXPR$0`) AS s, (B.r).`EXPR$0` AS b2,
+        COLLECT(price) AS c, LAST_VALUE(m) AS m, CARDINALITY(ARRAY_AGG(r)) AS n
+      PATTERN (A B) DEFINE B AS B.r.`EXPR$0` > A.r.`EXPR$0` AND (B.r).`EXPR$0` > 30 AND MAX(r.`EXPR$0`) > 30
+    )
+    """
+    found = run_local(job(query), [Price("a", 30, 1, at(0)), Price("a", 40, 2, at(9))]).output
+    assert found == [("a", 40, 2, 30, 40, {30: 1, 40: 1}, {"v": 2}, 2)]
 
 
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
@@ -165,6 +199,15 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > NEXT(A.price))", "write a variable for the next row"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
+        (
+            f"{BEGIN}AFTER MATCH SKIP TO Z PATTERN (A B) SUBSET Z = (A, B) DEFINE A AS A.price > 1)",
+            "PATTERN has no such variable",
+        ),
+        (f"{BEGIN}AFTER MATCH SKIP TO FIRST A PATTERN (A B) DEFINE A AS A.price > 1)", "every match begins with A"),
+        (f"{BEGIN}PATTERN (A B) SUBSET Z = (A, B), Y = (Z) DEFINE A AS A.price > 1)", "SUBSET Y: 'Z' is no variable of PATTERN"),
+        (f"{BEGIN}, CLASSIFIER(A) AS c PATTERN (A B) DEFINE A AS A.price > 1)", r"CLASSIFIER\(\) takes no variable"),
+        (f"{BEGIN}, price - FINAL SUM(price) AS c PATTERN (A B) DEFINE A AS A.price > 1)", "FINAL is for one call"),
+        (f"{BEGIN}, A.prise.x AS c PATTERN (A B) DEFINE A AS A.price > 1)", "did you mean 'price'"),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),
         (f"{BEGIN}PATTERN (A B) WITHIN INTERVAL '1' MONTH DEFINE A AS A.price > 1)", "whole milliseconds"),
         (f"{BEGIN}ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B) DEFINE A AS A.price > 1)", "and nothing after it"),

@@ -21,6 +21,7 @@ from forkpoint.graphs.whole import OfWholeGraph
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
+from forkpoint.runtime.operators.keyed_functions import MapWithStateSpec
 from forkpoint.runtime.state.keyed_backend import KeyedBackend
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import key_form
@@ -40,6 +41,15 @@ def undirected(change: Any, directions: int | None) -> tuple[list[Any] | None, i
     before = directions or 0
     now = before + (-1 if change.removed else 1)
     return ([change] if before + now == 1 else None), now or None
+
+
+class PairsSpec(MapWithStateSpec):
+    """Of net changes of edges, those of pairs of vertices."""
+
+    follows_inputs = True
+
+
+PAIRS = PairsSpec(undirected, Types.INT(), flat=True)
 
 
 def estimated(triangles: int, size: int, edges: int, sampled: int, gone: int) -> float:

@@ -18,7 +18,7 @@ from forkpoint.graph.transformations import KeyBy
 from forkpoint.graphs.components import ColoringSpec, ComponentsSpec
 from forkpoint.graphs.degrees import DegreesSpec
 from forkpoint.graphs.edges import EdgesSpec
-from forkpoint.graphs.estimates import TriangleEstimateSpec, undirected
+from forkpoint.graphs.estimates import PAIRS, TriangleEstimateSpec
 from forkpoint.graphs.neighborhoods import NeighborhoodsSpec
 from forkpoint.graphs.records import (
     color_type,
@@ -210,7 +210,7 @@ class Graph:
             raise GraphError(f"triangle_estimate(size={size!r}): a sample that can have a triangle has at least 3 edges")
         of = self._vertex_type
         key = KeyBy(_EitherWay(key_form(of)), Types.TUPLE([of, of]), None, single=False)
-        pairs = self._changes._keyed(key).flat_map_with_state(undirected, Types.INT(), self._changes._type)
+        pairs = self._changes._keyed(key)._operator(PAIRS, "graph pairs", self._changes._type)
         if self._uid is not None:
             pairs = pairs.uid(f"{self._uid}-pairs")
         spec = TriangleEstimateSpec(size, seed, of)
@@ -222,7 +222,8 @@ class Graph:
 
         ``distance``: the length of a shortest path along the edges' directions, None if there is none any more. Edges have the
         length ``value``, which is more than 0 (UserFunctionError otherwise); without values, each has 1. One subtask does the
-        work; an epoch reads the edges of the vertices whose distance may have changed.
+        work; an epoch reads the edges of the vertices whose distance may have changed. ``start`` has distance 0 even without
+        edges. A saved job with another ``start`` computes all distances again with the next changes of edges.
 
         Raises GraphError for values that are no numbers, and TypeNotSupported for a ``start`` that is no vertex.
         """

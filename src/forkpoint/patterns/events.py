@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.patterns.conditions import Atom, IterativeCondition
 from forkpoint.patterns.functions import Matched, PatternProcessFunction
-from forkpoint.patterns.matching import Match, Run, steps_of
+from forkpoint.patterns.matching import Match, Run, Step, steps_of
 from forkpoint.runtime.event_time.watermarks import timer_position, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
 from forkpoint.runtime.operators.emission import Collector
@@ -106,6 +106,17 @@ class Asked(IterativeCondition.Context):
     def get_events_for_pattern(self, name: str) -> list[Any]:
         steps = () if self._run is None else steps_of(self._run)
         return self._events.elements([step.event for step in steps if step.stage == name])
+
+    def steps(self) -> Iterator[Step]:
+        """What the partial match has accepted so far, the last first."""
+        step = None if self._run is None else self._run.step
+        while step is not None:
+            yield step
+            step = step.before
+
+    def element(self, step: Step) -> Any:
+        """The element of one of its steps."""
+        return self._events.elements((step.event,))[0]
 
     def matched(self) -> list[tuple[str, Any]]:
         """The elements that the partial match has accepted so far, in order, each with its stage."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from forkpoint.checkpoint.plan import PlanEdge, PlanPattern, PlanState
@@ -35,6 +37,17 @@ class Progress:
 
 def condition_text(condition: Condition) -> str:
     """A condition, in words; "" if every event holds it."""
+    text = _text(condition)
+    return text[1:-1] if isinstance(condition, Atom) and _is_enclosed(text) else text
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether all of it is within one pair of parentheses."""
+    depths = list(accumulate((each == "(") - (each == ")") for each in text))
+    return text.startswith("(") and 0 not in depths[:-1] and depths[-1] == 0
+
+
+def _text(condition: Condition) -> str:
     match condition:
         case Always():
             return ""
@@ -42,13 +55,13 @@ def condition_text(condition: Condition) -> str:
             if text:
                 return text
             name = getattr(accepts, "__qualname__", type(accepts).__name__).rpartition(".<locals>.")[2]
-            return f"{name}(…)" if columns is None else str(columns)
+            return f"{name}(…)" if columns is None else re.sub(r"`(\w+)`", r"\1", str(columns))
         case Not(of):
             return f"not ({condition_text(of)})"
         case All(left, right):
-            return f"{condition_text(left)} and {condition_text(right)}"
+            return f"{_text(left)} and {_text(right)}"
         case Either(left, right):
-            return f"({condition_text(left)} or {condition_text(right)})"
+            return f"({_text(left)} or {_text(right)})"
 
 
 def explained(automaton: Automaton) -> str:
@@ -139,7 +152,9 @@ def html(title: str, automaton: Automaton) -> str:
 
 
 def progress(automaton: Automaton, saved: Any) -> list[Progress]:
-    """How far the partial matches of a key are. ``saved``: the value of its state ``partial_matches``."""
+    """How far the partial matches of a key are. ``saved``: the value of its state ``partial_matches``, None without any."""
+    if saved is None:
+        return []
     runs = RunsCodec(automaton).decode(RUNS.encode(RUNS.accept(saved)))
     found = []
     for run in runs.partial:

@@ -260,7 +260,7 @@ class Matcher:
         where = f"operator {self._uid!r}: cannot skip to {skip.stage!r} after a match of events {match}"
         if events is None:
             if skip.throws:
-                raise UserFunctionError(f"{where}: it has no such event; use a strategy without throw_exception_on_miss()")
+                raise UserFunctionError(f"{where}: it has no such event; skip to what every match has")
             return None
         to = events[0] if skip.kind == "skip_to_first" else events[-1]
         if skip.throws and to == first:

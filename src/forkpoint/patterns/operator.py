@@ -7,6 +7,7 @@ timer. In processing time events are taken as they come, at the time of the epoc
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,14 @@ Comparator = Callable[[Any, Any], int]
 Events = list[tuple[int, Any, int]]
 """Elements with their times in ms, and their places among the elements that are asked at once."""
 Bools = npt.NDArray[np.bool_]
+
+log = logging.getLogger("forkpoint")
+MANY = 10_000
+"""From this number of partial matches of a key on, an operator says so: each event is held against all of them."""
+_MANY = (
+    "operator %r: key %r has %d partial matches, against each of which an event is held; a repeated stage that is greedy() or "
+    "consecutive() has fewer, and within() bounds them"
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,7 @@ class PatternMatching(KeyedOperator):
             self._timers = self._queue.sid
         self._rank = firing_rank(info.operator.stage, event=spec.event_time)
         self._next_timer: int | None = None
+        self._many = MANY
         self._set: list[int] = []
         self._log = ChangeLog()
 
@@ -250,7 +260,11 @@ class PatternMatching(KeyedOperator):
                 asked.about(element, time_ms, row)
                 new[runs.next_event] = time_ms
                 self._events.add(runs.next_event, element)
-                for match in matcher.accept(runs, time_ms, asked):
+                found = matcher.accept(runs, time_ms, asked)
+                if len(runs.partial) > self._many:
+                    self._many *= 10
+                    log.warning(_MANY, self._uid, self._backend.current_key, len(runs.partial))
+                for match in found:
                     emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
             self._end(runs, key, now_ms, emission)
         converted = stored is not None and self._converts

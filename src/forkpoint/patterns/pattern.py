@@ -335,7 +335,8 @@ class Pattern:
     def progress(self, partial_matches: Any) -> list[Progress]:
         """How far the partial matches of a key are, and what they wait for.
 
-        ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job.
+        ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job; None if
+        the key has none.
         """
         from forkpoint.patterns.explanation import progress
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, dropwhile, islice
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from forkpoint.relational.expressions import Column, Expression, columns_of, rep
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.plan import Match
 from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
-from forkpoint.relational.scalars import scalar
+from forkpoint.relational.scalars import column_of, scalar, value_of
 
 Rows = Sequence[tuple[str, Any]]
 """The rows of a match in order, each with its variable."""
@@ -119,8 +120,15 @@ class _Reading:
     def __call__(self, row: Any, asked: Asked) -> bool:
         if self._scalar is None:
             self._scalar = scalar(self._of, [Column(str(each), each.type) for each in self._reads])
-        rows = [*asked.matched(), (self._variable, row)]
-        return self._scalar({name: reader(rows) for name, reader in self._readers.items()}) is True
+        rows: Rows = ()
+        values = {}
+        for name, reader in self._readers.items():
+            if isinstance(reader, _Reader):
+                values[name] = reader.asked(asked, self._variable, row)
+            else:
+                rows = rows or [*asked.matched(), (self._variable, row)]
+                values[name] = reader(rows)
+        return self._scalar(values) is True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_scalar": None}
@@ -136,10 +144,11 @@ def _never_called(_: Any) -> bool:
 def _reader(read: Matched, names: list[str]) -> Callable[[Rows], Any]:
     if read.call is not None:
         argument, of = read.call.argument, read.call.function
-        if isinstance(argument, Column) and argument.type.name == "BIGINT" and of in _OF_WHOLE_NUMBERS and not read.call.distinct:
-            return _OfWholeNumbers(_OF_WHOLE_NUMBERS[of], read.variables, names.index(argument.name))
         columns = () if argument is None else tuple(columns_of(argument))
-        return _Aggregating(read.call, read.variables, tuple((names.index(each.name), each) for each in columns))
+        found = _Aggregating(read.call, read.variables, tuple((names.index(each.name), each) for each in columns))
+        if isinstance(argument, Column) and argument.type.is_integer and of in _OF_WHOLE_NUMBERS and not read.call.distinct:
+            return _OfWholeNumbers(_OF_WHOLE_NUMBERS[of], read.variables, names.index(argument.name), found)
+        return found
     column = names.index(read.column) if read.column else None
     return _Reader(read.function, read.variables, column, read.offset)
 
@@ -152,13 +161,28 @@ class _Reader:
     offset: int
 
     def __call__(self, rows: Rows) -> Any:
-        if self.function == "PREV":
-            last = next((at for at in reversed(range(len(rows))) if not self.variables or rows[at][0] in self.variables), None)
-            return None if last is None else rows[last - self.offset][1][self.column]
-        found = [each for each in rows if each[0] in self.variables] if self.variables else rows
-        if len(found) <= self.offset:
+        found = self._found(reversed(rows))
+        return None if found is None else self._of(*found)
+
+    def asked(self, asked: Asked, variable: str, row: Any) -> Any:
+        """Of a partial match and its next row. Only the steps that are needed are looked at, as it is asked for each of many."""
+        found = self._found(chain([(variable, None)], ((step.stage, step) for step in asked.steps())))
+        if found is None:
             return None
-        variable, row = found[self.offset] if self.function == "FIRST" else found[-1 - self.offset]
+        variable, step = found
+        return self._of(variable, row if step is None else asked.element(step))
+
+    def _found(self, last_first: Iterable[tuple[str, Any]]) -> tuple[str, Any] | None:
+        wanted = self.variables
+        if self.function == "PREV":
+            found = dropwhile(lambda each: each[0] not in wanted, last_first) if wanted else iter(last_first)
+        else:
+            found = (each for each in last_first if each[0] in wanted) if wanted else iter(last_first)
+        if self.function == "FIRST":
+            found = reversed(list(found))
+        return next(islice(found, self.offset, None), None)
+
+    def _of(self, variable: str, row: Any) -> Any:
         return variable if self.column is None else row[self.column]
 
 
@@ -168,21 +192,24 @@ def _average(values: list[int]) -> int:
     return total // len(values) if total >= 0 else -(-total // len(values))
 
 
-_OF_WHOLE_NUMBERS: Mapping[str, Callable[[list[int]], int]] = {"COUNT": len, "MIN": min, "MAX": max, "AVG": _average}
+_OF_WHOLE_NUMBERS: Mapping[str, Callable[[list[int]], int]] = {"COUNT": len, "SUM": sum, "MIN": min, "MAX": max, "AVG": _average}
 
 
 @dataclass(frozen=True)
 class _OfWholeNumbers:
-    """An aggregate of BIGINTs, of which conditions ask one row at a time."""
+    """An aggregate of integers, of which conditions ask one row at a time. ``by_columns``: for results beyond the type."""
 
     function: Callable[[list[int]], int]
     variables: tuple[str, ...]
     column: int
+    by_columns: _Aggregating
 
-    def __call__(self, rows: Rows) -> int | None:
+    def __call__(self, rows: Rows) -> Any:
         values = [row[self.column] for variable, row in rows if not self.variables or variable in self.variables]
         values = [value for value in values if value is not None]
-        return self.function(values) if values or self.function is len else None
+        found = self.function(values) if values or self.function is len else None
+        most = 1 << self.by_columns.call.type.arrow_type.bit_width - 1
+        return found if found is None or -most <= found < most else self.by_columns(rows)
 
 
 @dataclass(frozen=True)
@@ -193,14 +220,14 @@ class _Aggregating:
 
     def __call__(self, rows: Rows) -> Any:
         found = [row for variable, row in rows if not self.variables or variable in self.variables]
-        arrays = [pa.array([row[at] for row in found], column.type.arrow_type) for at, column in self.columns]
+        arrays = [column_of([row[at] for row in found], column.type) for at, column in self.columns]
         table = pa.RecordBatch.from_arrays(arrays, names=[column.name for _, column in self.columns])
         parts = []
         for accumulator in needs(self.call, updating=False):
             values = None if accumulator.input is None else evaluate(accumulator.input, table)
             none = pa.nulls(1, accumulator.type.arrow_type)
             parts.append(accumulated(accumulator, values, None, np.array([0, len(found)]), none) if found else none)
-        value = result(self.call, parts)[0].as_py()
+        value = value_of(result(self.call, parts), self.call.type)
         return 0 if value is None and self.call.function == "COUNT" else value
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", MATCH_ROWTIME, "MATCH_PROCTIME")
 _SKIP = {"TO NEXT ROW": "skip_to_next", "PAST LAST ROW": "skip_past_last_event"}
+_WHOLE = ("FINAL", "RUNNING")  # how much of a match a measure reads
+_ONE_CALL = "{} is for one call; make it a measure of its own, and compute with both outside"
+_LEVELS = ("this", "table", "db", "catalog")  # of a name's parts, the last first
 _USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
 
 
@@ -99,8 +102,14 @@ def _measure(tokens: list[Token], calls: Calls, error: Any) -> tuple[Node, Token
     if len(tokens) < 3 or tokens[-2].text.upper() != "AS":
         raise error(tokens[-1], "a measure has a name: LAST(A.price) AS last_price")
     kind = tokens[0].text.upper() if tokens[1].text != "." else ""
-    tokens = tokens[1:] if kind in ("FINAL", "RUNNING") else tokens
-    return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1], kind == "FINAL"
+    tokens = tokens[1:] if kind in _WHOLE else tokens
+    try:
+        return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1], kind == "FINAL"
+    except SqlError:
+        inner = next((token for token in tokens[:-2] if token.text.upper() in _WHOLE), None)
+        if inner is None:
+            raise
+        raise error(inner, _ONE_CALL.format(inner.text.upper())) from None
 
 
 def _definition(tokens: list[Token], calls: Calls, error: Any) -> tuple[Token, Node]:
@@ -150,8 +159,10 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
     _check_defined(call, named, error)
     defined = tuple(rows.defined(token, node, error) for token, node in call.defined if token.text in named)
     skip, to = call.skip
-    if to and to not in variables:
-        raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, variables)}")
+    if to and to not in named:
+        raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, named)}")
+    if skip == "skip_to_first" and to == call.pattern.parts[0].variable and not call.pattern.parts[0].may_lack:
+        raise error(f"AFTER MATCH SKIP TO FIRST {to}: every match begins with {to}, so the same match would be found again")
     _check_pattern(call, source)
     reads: dict[str, Matched] = {}
     ordered = [name for name in dict.fromkeys(map(_name_of, order)) if name not in partition] if call.all_rows else []
@@ -196,7 +207,7 @@ def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str,
         )
     found: dict[str, tuple[str, ...]] = {name: (name,) for name in [*names, *others]}
     for name, parts in call.subsets.items():
-        missing = next((part for part in parts if part not in found), None)
+        missing = next((part for part in parts if part not in names), None)
         if missing is not None or name in found:
             raise error(f"SUBSET {name}: {missing or name!r} is {'no' if missing else 'a'} variable of PATTERN")
         found[name] = parts
@@ -302,7 +313,7 @@ class _Rows:
 
     def measured(self, node: Node, reads: dict[str, Matched], final: bool) -> Expression:
         if final and self.call.all_rows and called_name(node) not in _NAVIGATION and not is_aggregate(node):
-            raise self.binder.error(node, "FINAL is for one call; make it a measure of its own, and compute with both outside")
+            raise self.binder.error(node, _ONE_CALL.format("FINAL"))
         return self._bound(node, _Reads(self, reads, final=final and self.call.all_rows))
 
     def of_row(self, name: str, reads: dict[str, Matched]) -> Column:
@@ -339,6 +350,8 @@ class _Reads:
             case "MATCH_NUMBER" | "MATCH_PROCTIME":
                 raise binder.error(node, f"{name}() is not supported yet")
             case "CLASSIFIER":
+                if node.expressions:
+                    raise binder.error(node, "CLASSIFIER() takes no variable: it is that of the last row")
                 return self._kept(Matched(name, (), STRING))
             case "MATCH_ROWTIME":
                 return self._kept(self._rowtime(node, binder))
@@ -391,18 +404,24 @@ class _Reads:
 
     def _own_columns(self, node: Node, binder: Binder) -> tuple[tuple[str, ...], Node]:
         """The variables that the columns of an expression are of, and the expression without them."""
-        named = {column.table for column in node.find_all(exp.Column)}
+        own, named = node.copy(), set[str]()
+        columns = {each.name for each in self.rows.data.schema}
+        for column in own.find_all(exp.Column):
+            first, *fields = column.parts
+            if first.name in self.rows.variables and fields:
+                named.add(first.name)
+                if len(fields) > 1 and fields[0].name not in columns:
+                    raise binder.error(node, f"there is no column {fields[0].name!r}; {did_you_mean(fields[0].name, columns)}")
+                for level, part in zip(_LEVELS, [*reversed(fields), *[None] * len(_LEVELS)], strict=False):
+                    column.set(level, part)
+            elif not fields or first.name in columns:  # a column, or fields of one
+                named.add("")
+            else:
+                known = did_you_mean(first.name, self.rows.variables)
+                raise binder.error(node, f"PATTERN has no variable {first.name!r}; {known}")
         if len(named) > 1:
             raise binder.error(node, f"the columns of {node.sql()} are of several variables; a value is of one row")
-        own = node.copy()
-        for column in own.find_all(exp.Column):
-            column.set("table", None)
-        qualifier = next(iter(named), "")
-        if not qualifier:
-            return (), own
-        if qualifier not in self.rows.variables:
-            raise binder.error(node, f"PATTERN has no variable {qualifier!r}; {did_you_mean(qualifier, self.rows.variables)}")
-        return self.rows.variables[qualifier], own
+        return self.rows.variables.get(next(iter(named), ""), ()), own
 
     def _aggregate(self, node: Node, binder: Binder) -> Matched:
         variables, own = self._own_columns(node, binder)
