@@ -141,6 +141,52 @@ def test_all_rows_of_a_match() -> None:
     ]
 
 
+RISES = """
+SELECT * FROM prices MATCH_RECOGNIZE (
+  PARTITION BY symbol ORDER BY ts
+  MEASURES {measures}
+  {output} AFTER MATCH SKIP PAST LAST ROW
+  PATTERN (L H) DEFINE H AS H.price > L.price
+)
+"""
+
+
+def prices(symbols: str, values: list[int], start: int = 0) -> list[Price]:
+    """The prices of each symbol in turn, a second apart."""
+    each = [(symbol, value) for value in values for symbol in symbols]
+    return [Price(symbol, value, 1, at(start + second)) for second, (symbol, value) in enumerate(each)]
+
+
+def test_matches_are_numbered_in_their_partition_also_after_a_savepoint(tmp_path: Path) -> None:
+    query = RISES.format(measures="MATCH_NUMBER() AS n, H.price AS high", output="")
+    whole = [*prices("ab", [1, 2, 3, 4, 1]), *prices("a", [6, 7, 8], 20)]
+    assert sorted(run_local(job(query), whole).output) == [
+        ("a", 1, 2),
+        ("a", 2, 4),
+        ("a", 3, 6),
+        ("a", 4, 8),
+        ("b", 1, 2),
+        ("b", 2, 4),
+    ]
+    script = [*whole[:9], Eof(savepoint=True), *whole[9:]]
+    saved = run_local(job(query), script, state_root=tmp_path, parallelism=2, epochs=3)
+    rest = run_local(job(query), script, state_root=tmp_path, job_name="later", restore=saved.savepoint)
+    assert sorted([*saved.output, *rest.output]) == sorted(run_local(job(query), whole).output)
+    of_rows = RISES.format(measures="MATCH_NUMBER() AS n", output="ALL ROWS PER MATCH")
+    found = run_local(job(of_rows), prices("a", [1, 2, 0, 3, 4])).output
+    assert [(row[2], row[3]) for row in found] == [(1, 1), (1, 2), (2, 0), (2, 3)]
+    uncounted = run_local(job(RISES.format(measures="H.price AS high", output="")), script, state_root=tmp_path, job_name="other")
+    with pytest.raises(RestoreRefused, match=r"MATCH_NUMBER\(\) is not known"):
+        run_local(job(query), script, state_root=tmp_path, job_name="refused", restore=uncounted.savepoint)
+    run_local(
+        job(RISES.format(measures="H.price AS high", output="")),
+        script,
+        state_root=tmp_path,
+        restore=saved.savepoint,
+        job_name="fewer",
+    )
+
+
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
 
 
@@ -163,6 +209,7 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A? B C) DEFINE C AS C.price > PREV(C.price, 2))", "at least 1 rows; begin PATTERN with"),
         (f"{BEGIN}, PREV(price, 2) AS q PATTERN (A B) DEFINE A AS A.price > 1)", "at least 1 rows"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > NEXT(A.price))", "write a variable for the next row"),
+        (f"{BEGIN}PATTERN (A B) DEFINE B AS MATCH_NUMBER() > 1)", "is for MEASURES"),
         (f"{BEGIN}PATTERN (A B) DEFINE A AS A.price > 1, A AS A.price > 2)", "defined twice"),
         (f"{BEGIN}AFTER MATCH SKIP TO C PATTERN (A B) DEFINE A AS A.price > 1)", "PATTERN has no such variable"),
         (f"{BEGIN}AFTER MATCH SKIP BACK PATTERN (A B) DEFINE A AS A.price > 1)", "expected AFTER MATCH SKIP"),

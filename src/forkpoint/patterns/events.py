@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forkpoint.functions import MapStateDescriptor
+from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.patterns.conditions import Atom, IterativeCondition
 from forkpoint.patterns.functions import Matched, PatternProcessFunction
 from forkpoint.patterns.matching import Match, Run, steps_of
@@ -63,6 +63,30 @@ class KeyEvents:
 
     def _name(self, number: int) -> bytes:
         return self._prefix + _NUMBER.encode(number)
+
+
+class Remembered:
+    """What is known of each key also when it has no partial matches."""
+
+    def __init__(self, backend: KeyedBackend, state: ValueStateDescriptor[Any]) -> None:
+        backend.record("value", state.name, state.value_type, definition=state.definition)
+        self._backend, self._sid, self._type = backend, backend.sid(state.name), state.value_type
+        self._names: Sequence[bytes] = ()
+        self._stored: Sequence[bytes | None] = ()
+
+    def begin(self) -> None:
+        self._names = self._backend.prefixes(self._sid)
+        self._stored = self._backend.store.get_many(self._names)
+
+    def matches(self, key: int) -> int:
+        """How many the key had so far."""
+        data = self._stored[key]
+        return 0 if data is None else self._type.decode(data)[0]
+
+    def store(self, key: int, matches: int, log: ChangeLog) -> None:
+        if matches != self.matches(key):
+            log.keys.append(self._names[key])
+            log.values.append(self._type.encode((matches,)))
 
 
 class Asked(IterativeCondition.Context):
@@ -125,6 +149,7 @@ class Emission(PatternProcessFunction.Context):
         self._keys: list[int] = []
         self._match: Match = {}
         self._time_ms = 0
+        self.number = 0  # of the match, among those of its key, if they are counted
         self._processing_time_ms = processing_time_ms
 
     def matched(self, match: Match, time_ms: int) -> Matched:

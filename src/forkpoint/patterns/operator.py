@@ -26,9 +26,9 @@ from forkpoint.graph.specs import DeclaredState
 from forkpoint.patterns.changes import Changed, definition_of
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.conditions import Atom
-from forkpoint.patterns.events import Asked, Emission, KeyEvents
+from forkpoint.patterns.events import Asked, Emission, KeyEvents, Remembered
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
-from forkpoint.patterns.matching import Matcher, Runs, Step, Truth
+from forkpoint.patterns.matching import Match, Matcher, Runs, Step, Truth
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import (
     PARTIAL_MATCHES,
@@ -36,6 +36,7 @@ from forkpoint.patterns.stored import (
     RunsCodec,
     events_descriptor,
     events_in,
+    remembered_descriptor,
     runs_descriptor,
     stored_paths,
 )
@@ -62,7 +63,7 @@ Bools = npt.NDArray[np.bool_]
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
     processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
-    ``query``: the definition of a query's state."""
+    ``query``: the definition of a query's state. ``numbered``: the matches of each key are counted."""
 
     kind = "pattern"
 
@@ -74,6 +75,7 @@ class PatternSpec(KeyedSpec):
     event_time: bool = True
     time_column: str = ""
     query: Mapping[str, Any] | None = None
+    numbered: bool = False
 
     @property
     def definition(self) -> Mapping[str, Any]:
@@ -83,6 +85,7 @@ class PatternSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
         found = [DeclaredState.of(runs), DeclaredState.of(events)]
+        found += [DeclaredState.of(remembered_descriptor(self.definition))] * self.numbered
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
@@ -117,6 +120,7 @@ class PatternMatching(KeyedOperator):
         self._converts = False
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
+        self._remembered = Remembered(backend, remembered_descriptor(spec.definition)) if spec.numbered else None
         self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
@@ -167,6 +171,8 @@ class PatternMatching(KeyedOperator):
         others = [of.decode(key) for key in dict.fromkeys(due) if key not in known]
         self._backend.begin(groups.keys + others, epoch.processing_time_ms, lambda: epoch.window.start)
         self._events.begin()
+        if self._remembered is not None:
+            self._remembered.begin()
         return groups
 
     def _to_match(self, batch: Batch, groups: Groups, epoch: Epoch) -> Iterator[tuple[int, bytes | None, Events]]:
@@ -226,6 +232,7 @@ class PatternMatching(KeyedOperator):
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
+        emission.number = 0 if self._remembered is None else self._remembered.matches(key)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
         runs = self._converted(stored) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
@@ -236,11 +243,13 @@ class PatternMatching(KeyedOperator):
                 asked.about(element, time_ms, row)
                 self._events.add(runs.next_event, element)
                 for match in matcher.accept(runs, time_ms, asked):
-                    emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
+                    self._emit(match, key, time_ms, emission)
             self._end(runs, key, now_ms, emission)
         held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
         if self._converts or not runs.same_as(before):
             self._store(key, held, runs, timeout)
+        if self._remembered is not None:
+            self._remembered.store(key, emission.number, self._log)
         self._backend.leave()
 
     def _stored_keys(self) -> list[bytes]:
@@ -272,7 +281,11 @@ class PatternMatching(KeyedOperator):
                 assert self._handler is not None
                 emission.add(self._handler.process_timed_out_match(emission.matched(match, at_ms), emission), key)
             for match in matches:
-                emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
+                self._emit(match, key, at_ms, emission)
+
+    def _emit(self, match: Match, key: int, at_ms: int, emission: Emission) -> None:
+        emission.number += 1
+        emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
 
     def _store(self, key: int, before: list[Step], runs: Runs, timeout: int | None) -> None:
         """Store what has become of a key's partial matches. ``before``: their last steps. ``timeout``: of the first of them."""

@@ -12,7 +12,7 @@ from forkpoint.types import TypeInformation, Types
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import classless
 
-PARTIAL_MATCHES, EVENTS = "partial_matches", "events"
+PARTIAL_MATCHES, EVENTS, REMEMBERED = "partial_matches", "events", "remembered"
 
 _STEP = classless(
     "namedtuple",
@@ -40,6 +40,14 @@ RUNS = classless(
 
 def runs_descriptor(definition: Any) -> ValueStateDescriptor[Any]:
     found = ValueStateDescriptor(PARTIAL_MATCHES, RUNS)
+    found.definition = definition
+    return found
+
+
+def remembered_descriptor(definition: Any) -> ValueStateDescriptor[Any]:
+    """What is known of a key also when it has no partial matches: the number of its ``matches`` so far."""
+    of = classless("namedtuple", "Remembered", (Field("matches", Types.LONG()),))
+    found = ValueStateDescriptor(REMEMBERED, of)
     found.definition = definition
     return found
 

@@ -10,7 +10,7 @@ from forkpoint.relational.calls import AggregateCall
 from forkpoint.relational.expressions import Expression
 from forkpoint.relational.types import SqlType
 
-MATCH_ROWTIME = "MATCH_ROWTIME"
+MATCH_ROWTIME, MATCH_NUMBER = "MATCH_ROWTIME", "MATCH_NUMBER"
 
 
 class RowPattern(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class RowPattern(msgspec.Struct, frozen=True):
 class Matched(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is read of the rows of a match that are mapped to one of the ``variables`` (none: all rows). FIRST and LAST: a column
     of the row that is ``offset`` after the first, or before the last. PREV: of the row that comes ``offset`` before the last one,
-    whatever variable it is mapped to. AGGREGATE: ``call`` over these rows. CLASSIFIER: the
-    variable of the last row. MATCH_ROWTIME: its event time. ROW: a column of the row itself.
+    whatever variable it is mapped to. AGGREGATE: ``call`` over these rows. CLASSIFIER: the variable of the last row.
+    MATCH_ROWTIME: its event time. MATCH_NUMBER: the number of the match in its partition, from 1. ROW: a column of the row itself.
 
     In a result with all rows of a match, a row's reads end with it, unless they are ``final``."""
 

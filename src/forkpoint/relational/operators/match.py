@@ -27,7 +27,7 @@ from forkpoint.relational.evaluation import evaluate, is_true
 from forkpoint.relational.expressions import Column, Expression, columns_of, replace_columns
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.plan import Match
-from forkpoint.relational.row_patterns import Defined, Matched, RowPattern
+from forkpoint.relational.row_patterns import MATCH_NUMBER, Defined, Matched, RowPattern
 from forkpoint.relational.scalars import scalar
 
 Rows = Sequence[tuple[str, Any]]
@@ -50,6 +50,7 @@ def match_spec(node: Match) -> PatternSpec:
         _comparator(ties, names) if ties else None,
         event_time=not node.processing,
         query=definition_of(node),
+        numbered=_is_numbered(node),
         time_column=time.of.name if isinstance(time, Order) and isinstance(time.of, Column) and not node.processing else "",
     )
 
@@ -57,7 +58,12 @@ def match_spec(node: Match) -> PatternSpec:
 def definition_of(node: Match) -> dict[str, Any]:
     """What the saved state depends on, and the columns of its rows. Measures are computed for each match."""
     meaning = (node.partition, node.order, node.pattern, node.defined, node.skip, node.skip_to, node.within_ms, node.processing)
-    return {"match": json.loads(msgspec.json.encode(meaning)), "columns": sorted(field.name for field in node.input.schema)}
+    found = {"match": json.loads(msgspec.json.encode(meaning)), "columns": sorted(field.name for field in node.input.schema)}
+    return {**found, "numbered": True} if _is_numbered(node) else found
+
+
+def _is_numbered(node: Match) -> bool:
+    return any(each.function == MATCH_NUMBER for each in node.reads)
 
 
 def partition_key(node: Match) -> KeyBy:
@@ -131,7 +137,10 @@ def _never_called(_: Any) -> bool:
 # -- what is read of matches -------------------------------------------------------------------------------------------
 
 
-def _reader(read: Matched, names: list[str]) -> Callable[[Rows], Any]:
+Reader = Callable[[Rows], Any]
+
+
+def _reader(read: Matched, names: list[str]) -> Reader:
     if read.call is not None:
         argument, of = read.call.argument, read.call.function
         if isinstance(argument, Column) and argument.type.name == "BIGINT" and of in _OF_WHOLE_NUMBERS and not read.call.distinct:
@@ -203,24 +212,26 @@ class _Aggregating:
 
 
 def _measures(node: Match, names: list[str]) -> PatternProcessFunction[Any, Any]:
-    partition, readers = tuple(map(names.index, node.partition)), tuple(_reader(each, names) for each in node.reads)
+    partition = tuple(map(names.index, node.partition))
+    readers = tuple(None if each.function == MATCH_NUMBER else _reader(each, names) for each in node.reads)
     if node.all_rows:
         return _OfEachRow(partition, readers, tuple(each.final for each in node.reads))
     return _Measures(partition, readers)
 
 
 class _Measures(PatternProcessFunction[Any, Any]):
-    """Emits a row for each match: its partition, and what is read of its rows."""
+    """Emits a row for each match: its partition, and what is read of its rows. ``readers``: None for the number of the match."""
 
-    def __init__(self, partition: tuple[int, ...], readers: tuple[Callable[[Rows], Any], ...]) -> None:
+    def __init__(self, partition: tuple[int, ...], readers: tuple[Reader | None, ...]) -> None:
         self._partition, self._readers = partition, readers
 
     def process_match(self, match: MatchedElements, ctx: PatternProcessFunction.Context) -> Iterable[tuple[Any, ...]]:
         assert isinstance(ctx, Emission)
-        return self._results(ctx.rows())
+        number = ctx.number
+        return self._results(ctx.rows(), [reader or (lambda _: number) for reader in self._readers])
 
-    def _results(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
-        return [(*self._key(rows), *(reader(rows) for reader in self._readers))]
+    def _results(self, rows: Rows, readers: list[Reader]) -> Iterable[tuple[Any, ...]]:
+        return [(*self._key(rows), *(reader(rows) for reader in readers))]
 
     def _key(self, rows: Rows) -> Iterable[Any]:
         first = rows[0][1]
@@ -230,15 +241,15 @@ class _Measures(PatternProcessFunction[Any, Any]):
 class _OfEachRow(_Measures):
     """Emits the rows of each match. ``final``: which readers read the whole match, and not only up to the row."""
 
-    def __init__(self, partition: tuple[int, ...], readers: tuple[Callable[[Rows], Any], ...], final: tuple[bool, ...]) -> None:
+    def __init__(self, partition: tuple[int, ...], readers: tuple[Reader | None, ...], final: tuple[bool, ...]) -> None:
         super().__init__(partition, readers)
         self._final = final
 
-    def _results(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
+    def _results(self, rows: Rows, readers: list[Reader]) -> Iterable[tuple[Any, ...]]:
         up_to_each = [rows[:end] for end in range(1, len(rows) + 1)]
         columns = [
             [reader(rows)] * len(rows) if final else list(map(reader, up_to_each))
-            for reader, final in zip(self._readers, self._final, strict=True)
+            for reader, final in zip(readers, self._final, strict=True)
         ]
         key = tuple(self._key(rows))
         return [(*key, *values) for values in zip(*columns, strict=True)]

@@ -13,8 +13,8 @@ from forkpoint.relational.calls import Order
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
 from forkpoint.relational.expressions import Column, Expression, Item, columns_of
 from forkpoint.relational.plan import Match, Plan, Select, is_updating
-from forkpoint.relational.row_patterns import MATCH_ROWTIME, Defined, Matched, RowPattern
-from forkpoint.relational.types import STRING
+from forkpoint.relational.row_patterns import MATCH_NUMBER, MATCH_ROWTIME, Defined, Matched, RowPattern
+from forkpoint.relational.types import BIGINT, STRING
 from forkpoint.sql.binding.aggregates import aggregate_call, is_aggregate
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.over import order_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Node = Any
 
-_NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", MATCH_ROWTIME, "MATCH_PROCTIME")
+_NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", MATCH_NUMBER, MATCH_ROWTIME, "MATCH_PROCTIME")
 _SKIP = {"TO NEXT ROW": "skip_to_next", "PAST LAST ROW": "skip_past_last_event"}
 _USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
 
@@ -336,8 +336,12 @@ class _Reads:
                 return self._kept(self._previous(node, binder))
             case "NEXT":
                 raise binder.error(node, "NEXT is not supported; write a variable for the next row")
-            case "MATCH_NUMBER" | "MATCH_PROCTIME":
-                raise binder.error(node, f"{name}() is not supported yet")
+            case "MATCH_PROCTIME":
+                raise binder.error(node, "MATCH_PROCTIME() is not supported yet")
+            case "MATCH_NUMBER":
+                if self.variable:
+                    raise binder.error(node, "MATCH_NUMBER() is for MEASURES: which match it is, is known once it is complete")
+                return self._kept(Matched(name, (), BIGINT.with_null(False)))
             case "CLASSIFIER":
                 return self._kept(Matched(name, (), STRING))
             case "MATCH_ROWTIME":
