@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import forkpoint as fp
+from forkpoint.patterns.pattern import Grouping
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof, run_local
 
@@ -56,6 +57,43 @@ within 1 m 0 s from the first event to the last"""
 
 def test_a_pattern_explains_its_states() -> None:
     assert PATTERN.explain() == EXPLAINED
+
+
+EITHER = """\
+up or down, where matches begin
+  leaves it to up:1
+  leaves it to down
+up:1
+  takes an event if is_large(…) → up
+up
+  leaves it to after up
+  takes an event if is_large(…) → itself
+after up
+  leaves it to a, b in any order if not (is_large(…))
+down
+  takes an event → a, b in any order
+a, b in any order
+  leaves it to a:1
+  leaves it to b
+a:1
+  takes an event → b:1
+b:1
+  takes an event → match
+b
+  takes an event → a
+a
+  takes an event → match
+match"""
+
+
+def test_alternatives_and_any_order_which_sql_has_are_explained_and_drawn() -> None:
+    either = fp.Pattern.begin("up").where(is_large).one_or_more().consecutive().greedy().next("down")
+    one = fp.Pattern.begin(either).times(1).consecutive()._with(grouping=Grouping.ONE)
+    pattern = one.next(fp.Pattern.begin("a").next("b"))._with(grouping=Grouping.ANY_ORDER)
+    assert pattern.explain() == EITHER
+    shown = pattern._repr_html_()
+    assert "Pattern (up or down) next (a, b in any order)" in shown
+    assert shown.count("<rect") == 11
 
 
 def test_a_notebook_shows_a_drawing() -> None:

@@ -13,6 +13,7 @@ from forkpoint.errors import RestoreRefused
 from forkpoint.sql.errors import SqlError
 from forkpoint.testing import Eof, run_local
 
+NUMBER, PRICE = 2, 3
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,17 +45,20 @@ GROUP BY window_start, window_end
 """
 
 
-def job(query: str):
+def job(*queries: str):
+    """A job with an output for each query, or of one."""
+
     def build(env, prices):
         strategy = fp.WatermarkStrategy.for_bounded_out_of_orderness(2000).with_timestamp_assigner(lambda price, _: price.ts)
         stream = env.from_source(prices, strategy, "prices").uid("prices").map(lambda price: price, Price)
         tables = fp.StreamTableEnvironment.create(env)
         schema = fp.Schema.new_builder().watermark("ts", "SOURCE_WATERMARK()").build()
         tables.create_temporary_view("prices", stream, schema)
-        if "falls," in query:
+        if "falls," in queries[0]:
             pattern = FALLS.format(measures=f"{MEASURES}, MATCH_ROWTIME() AS ended", limit=1000)
             tables.execute_sql(f"CREATE TEMPORARY VIEW falls AS {pattern}")
-        return {"found": tables.to_data_stream(tables.sql_query(query)).map(tuple)}
+        found = {query: tables.to_data_stream(tables.sql_query(query)).map(tuple) for query in queries}
+        return found if len(queries) > 1 else {"found": found[queries[0]]}
 
     return build
 
@@ -187,6 +191,54 @@ def test_matches_are_numbered_in_their_partition_also_after_a_savepoint(tmp_path
     )
 
 
+LOW_HIGH = "L AS L.price < 3, H AS H.price > 6, M AS M.price BETWEEN 3 AND 6, K AS K.price < 3, N AS N.price BETWEEN 3 AND 6"
+STANDARD = {  # for prices 5 1 4 8 2 9 9 3 5 1 of each symbol: clauses of MATCH_RECOGNIZE, and the prices in its matches
+    f"PATTERN (L | H) DEFINE {LOW_HIGH}": ["1", "8", "2", "9", "9", "1"],
+    f"PATTERN (M (L | H) N) DEFINE {LOW_HIGH}": ["514"],
+    f"PATTERN (L (M H | I) K) DEFINE {LOW_HIGH}, I AS I.price > 8": ["1482"],
+    f"PATTERN (L M H K | A N) DEFINE {LOW_HIGH}, A AS A.price < 3": ["14"],  # ends first
+    f"PATTERN (H (L | I)+ M) DEFINE {LOW_HIGH}, I AS I.price > 6": ["82993"],
+    # As greedy as X+ with X AS L OR H: what follows is no such row.
+    f"PATTERN (M (L | H)+ X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["514"],
+    f"PATTERN (M (L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["514"],
+    f"PATTERN ((L | H)+ X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82993"],
+    f"PATTERN ((L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82", "993"],
+    "PATTERN (S (B | A)) DEFINE A AS A.price > S.price + 3, B AS B.price > PREV(B.price) AND A.price > 0": ["48", "29"],
+}
+
+
+def matched_prices(found: list[tuple], symbol: str) -> list[str]:
+    """The prices of each match. A row has its symbol, the number of the match, and then its time, …, its price."""
+    rows = [row for row in found if row[0] == symbol]
+    of_match = (
+        "".join(str(row[PRICE]) for row in rows if row[NUMBER] == number) for number in sorted({row[NUMBER] for row in rows})
+    )
+    return list(of_match)
+
+
+def test_patterns_of_the_standard_match_also_across_a_savepoint(tmp_path: Path) -> None:
+    queries = {
+        "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES MATCH_NUMBER() AS n ALL ROWS PER MATCH "
+        f"AFTER MATCH SKIP PAST LAST ROW {clauses})": wanted
+        for clauses, wanted in STANDARD.items()
+    }
+    rows = prices("ab", [5, 1, 4, 8, 2, 9, 9, 3, 5, 1])
+    script = [*rows[:11], Eof(savepoint=True), *rows[11:]]
+    before = run_local(job(*queries), script, state_root=tmp_path, parallelism=2, epochs=3)
+    after = run_local(job(*queries), script, state_root=tmp_path, job_name="later", restore=before.savepoint)
+    for query, wanted in queries.items():
+        found = [record.value for run in (before, after) for record in run.records[query]]
+        assert [matched_prices(found, symbol) for symbol in "ab"] == [wanted, wanted], query
+
+
+def test_explain_shows_alternatives() -> None:
+    tables = fp.TableEnvironment.create(fp.EnvironmentSettings.in_streaming_mode())
+    tables.execute_sql("CREATE TABLE prices (price INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')")
+    pattern = "PATTERN (S (A | B C)+ (D | E)) DEFINE A AS TRUE"
+    shown = tables.explain_sql(f"SELECT * FROM prices MATCH_RECOGNIZE (ORDER BY ts MEASURES 1 AS n {pattern})")
+    assert "Match S (A | (B C))+ (D | E)" in shown
+
+
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
 
 
@@ -196,7 +248,11 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A+) DEFINE A AS A.price > 1)", r"the last variable, A\+, is greedy"),
         (f"{BEGIN}PATTERN (A* B?) DEFINE A AS A.price > 1)", "can match no rows"),
         (f"{BEGIN}PATTERN ((A? B*)+ C) DEFINE A AS A.price > 1)", "repeats, but may have no rows"),
-        (f"{BEGIN}PATTERN (A | B) DEFINE A AS A.price > 1)", "alternatives"),
+        (f"{BEGIN}PATTERN (A (B* | C) D) DEFINE A AS A.price > 1)", r"the alternative B\* may have no rows; make it necessary"),
+        (f"{BEGIN}PATTERN ((A (B C | D?)) E) DEFINE A AS A.price > 1)", r"the alternative D\? may have no rows"),
+        (f"{BEGIN}PATTERN (A (B C+ | D)) DEFINE A AS A.price > 1)", r"the last variable, C\+, is greedy"),
+        (f"{BEGIN}PATTERN (A (B |) D) DEFINE A AS A.price > 1)", "expected a variable in PATTERN"),
+        (f"{BEGIN}PATTERN ((B | A) C) DEFINE A AS A.price > PREV(B.price))", "matches of"),
         (f"{BEGIN}PATTERN (A {{- B -}} C) DEFINE A AS A.price > 1)", "exclusion"),
         (f"{BEGIN}PATTERN (A{{}} B) DEFINE A AS A.price > 1)", "needs a number"),
         (f"{BEGIN}PATTERN (A{{3,2}} B) DEFINE A AS A.price > 1)", "no number of rows"),

@@ -67,10 +67,26 @@ class PatternText:
 
     def read(self) -> RowPattern:
         """Raises SqlError."""
-        parts = self._sequence()
+        found = self._pattern()
         if self._at < len(self.text):
             raise self._unexpected()
-        return RowPattern(parts=parts)
+        return RowPattern(parts=(found,)) if found.joined else found
+
+    def _pattern(self) -> RowPattern:
+        """A group of parts that follow each other, or of alternatives."""
+        start = self._at
+        found = [self._sequence()]
+        while self._sign("|"):
+            found.append(self._sequence())
+        if len(found) == 1:
+            return RowPattern(parts=found[0])
+        parts = tuple(each[0] if len(each) == 1 else RowPattern(parts=each) for each in found)
+        lacking = next((each for each in parts if each.may_lack), None)
+        if lacking is not None:
+            raise self.error(
+                self.offset + start, f"the alternative {lacking} may have no rows; make it necessary, and all optional: (A | B)?"
+            )
+        return RowPattern(parts=parts, joined="|")
 
     def _sequence(self) -> tuple[RowPattern, ...]:
         parts = []
@@ -91,12 +107,10 @@ class PatternText:
             return self._quantified(RowPattern(name[2] or name[1].replace("``", "`")), start)
         if self.text[start : start + 1] == "(":
             self._at += 1
-            parts = self._sequence()
-            self._blank()
-            if self.text[self._at : self._at + 1] != ")":
+            found = self._pattern()
+            if not self._sign(")"):
                 raise self._unexpected()
-            self._at += 1
-            return self._quantified(RowPattern(parts=parts), start)
+            return self._quantified(found, start)
         return None
 
     def _quantified(self, of: RowPattern, start: int) -> RowPattern:
@@ -112,7 +126,14 @@ class PatternText:
             raise self.error(self.offset + start, "{} needs a number: {2}, {2,}, {,2} or {1,2}")
         if most is not None and (most < max(least, 1)):
             raise self.error(self.offset + start, f"{of}{{{low}{comma}{high}}} is no number of rows from 1")
-        return RowPattern(of.variable, of.parts, least, most, bool(reluctant))
+        return RowPattern(of.variable, of.parts, least, most, bool(reluctant), of.joined)
+
+    def _sign(self, sign: str) -> bool:
+        """Whether it comes next, which is then read."""
+        self._blank()
+        found = self.text.startswith(sign, self._at)
+        self._at += len(sign) * found
+        return found
 
     def _blank(self) -> None:
         while self._at < len(self.text) and self.text[self._at].isspace():
@@ -122,8 +143,6 @@ class PatternText:
         self._blank()
         rest = self.text[self._at :]
         at = self.offset + self._at
-        if rest.startswith("|"):
-            return self.error(at, "alternatives (A | B) are not supported yet; make one variable of them, with OR in DEFINE")
         if rest.startswith("{-"):
             return self.error(at, "exclusion {- A -} is not supported yet; leave the variable out of MEASURES")
         if rest[:1] in ("^", "$"):

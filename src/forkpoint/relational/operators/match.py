@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -13,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.graph.transformations import KeyBy
-from forkpoint.patterns.conditions import ALWAYS, Atom, Condition
+from forkpoint.patterns.conditions import ALWAYS, Atom, Condition, Either
 from forkpoint.patterns.events import Asked, Emission
 from forkpoint.patterns.functions import Matched as MatchedElements
 from forkpoint.patterns.functions import PatternProcessFunction
 from forkpoint.patterns.operator import PatternSpec
-from forkpoint.patterns.pattern import Contiguity, Pattern, Stage, Times
+from forkpoint.patterns.pattern import Contiguity, Grouping, Pattern, Stage, Times
 from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 from forkpoint.relational.aggregation.accumulators import accumulated, needs, result
 from forkpoint.relational.calls import AggregateCall, Order
@@ -79,12 +80,19 @@ def partition_key(node: Match) -> KeyBy:
 def _stage(part: RowPattern, defined: Mapping[str, Condition]) -> Stage:
     """A part of the pattern, which comes right after the one before."""
     group = None if part.variable else Pattern(tuple(_stage(each, defined) for each in part.parts))
+    condition = defined.get(part.variable, ALWAYS)
+    either = part.joined == "|" and all(each.variable and each.quantifier == "" for each in part.parts)
+    if either:
+        condition = reduce(Either, (defined.get(each.variable, ALWAYS) for each in part.parts))
     times = None
     if (part.low, part.high) not in ((1, 1), (0, 1)):
-        greedy = not part.reluctant and group is None and part.low != part.high
+        greedy = not part.reluctant and (group is None or either) and part.high not in (1, part.low)
         times = Times(max(part.low, 1), part.high, Contiguity.STRICT, greedy)
-    condition = defined.get(part.variable, ALWAYS)
-    return Stage(part.variable, Contiguity.STRICT, group, condition, times=times, optional=part.low == 0)
+    grouping = _GROUPINGS.get(part.joined or "", Grouping.SEQUENCE)
+    return Stage(part.variable, Contiguity.STRICT, group, condition, times=times, optional=part.low == 0, grouping=grouping)
+
+
+_GROUPINGS = {"|": Grouping.ONE, "PERMUTE": Grouping.ANY_ORDER}
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

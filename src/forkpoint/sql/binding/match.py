@@ -222,8 +222,9 @@ def _check_pattern(call: MatchCall, source: Any) -> None:
         )
     if all(part.may_lack for part in parts):
         raise source.error(call.pattern_at, "a pattern that can match no rows is not supported; make a variable necessary")
-    last = parts[-1]
-    if last.high != last.low and not last.reluctant and (last.low, last.high) != (0, 1):
+    for last in parts[-1].last():
+        if last.high == last.low or last.reluctant or (last.low, last.high) == (0, 1):
+            continue
         raise source.error(
             call.pattern_at,
             f"the last variable, {last}, is greedy: its end is not known until another row comes; write {last}?, or end with a "
