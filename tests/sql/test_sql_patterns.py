@@ -203,6 +203,7 @@ STANDARD = {  # for prices 5 1 4 8 2 9 9 3 5 1 of each symbol: clauses of MATCH_
     f"PATTERN (M (L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["514"],
     f"PATTERN ((L | H)+ X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82993"],
     f"PATTERN ((L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82", "993"],
+    f"PATTERN ((L{{2}} H) X) DEFINE {LOW_HIGH}": [],  # nothing comes between the rows of a group
     "PATTERN (S (B | A)) DEFINE A AS A.price > S.price + 3, B AS B.price > PREV(B.price) AND A.price > 0": ["48", "29"],
 }
 

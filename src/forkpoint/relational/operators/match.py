@@ -85,7 +85,8 @@ def _stage(part: RowPattern, defined: Mapping[str, Condition]) -> Stage:
     if either:
         condition = reduce(Either, (defined.get(each.variable, ALWAYS) for each in part.parts))
     times = None
-    if (part.low, part.high) not in ((1, 1), (0, 1)):
+    # The first variable of a group asks the group what may come between its rows.
+    if group is not None or (part.low, part.high) not in ((1, 1), (0, 1)):
         greedy = not part.reluctant and (group is None or either) and part.high not in (1, part.low)
         times = Times(max(part.low, 1), part.high, Contiguity.STRICT, greedy)
     grouping = _GROUPINGS.get(part.joined or "", Grouping.SEQUENCE)
