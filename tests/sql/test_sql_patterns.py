@@ -203,6 +203,9 @@ STANDARD = {  # for prices 5 1 4 8 2 9 9 3 5 1 of each symbol: clauses of MATCH_
     f"PATTERN (M (L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["514"],
     f"PATTERN ((L | H)+ X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82993"],
     f"PATTERN ((L | H)+? X) DEFINE {LOW_HIGH}, X AS X.price < 5": ["14", "82", "993"],
+    f"PATTERN (PERMUTE(L, M, H)) DEFINE {LOW_HIGH}": ["148"],
+    f"PATTERN (S permute (L, H)) DEFINE {LOW_HIGH}": ["482"],
+    f"PATTERN (PERMUTE(M+, L) X) DEFINE {LOW_HIGH}": ["514"],
     f"PATTERN ((L{{2}} H) X) DEFINE {LOW_HIGH}": [],  # nothing comes between the rows of a group
     "PATTERN (S (B | A)) DEFINE A AS A.price > S.price + 3, B AS B.price > PREV(B.price) AND A.price > 0": ["48", "29"],
 }
@@ -236,8 +239,9 @@ def test_explain_shows_alternatives() -> None:
     tables = fp.TableEnvironment.create(fp.EnvironmentSettings.in_streaming_mode())
     tables.execute_sql("CREATE TABLE prices (price INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')")
     pattern = "PATTERN (S (A | B C)+ (D | E)) DEFINE A AS TRUE"
+    pattern = pattern.replace("D | E", "D | E | PERMUTE(F, G? H)")
     shown = tables.explain_sql(f"SELECT * FROM prices MATCH_RECOGNIZE (ORDER BY ts MEASURES 1 AS n {pattern})")
-    assert "Match S (A | (B C))+ (D | E)" in shown
+    assert "Match S (A | (B C))+ (D | E | PERMUTE(F, (G? H)))" in shown
 
 
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
@@ -252,6 +256,10 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A (B* | C) D) DEFINE A AS A.price > 1)", r"the alternative B\* may have no rows; make it necessary"),
         (f"{BEGIN}PATTERN ((A (B C | D?)) E) DEFINE A AS A.price > 1)", r"the alternative D\? may have no rows"),
         (f"{BEGIN}PATTERN (A (B C+ | D)) DEFINE A AS A.price > 1)", r"the last variable, C\+, is greedy"),
+        (f"{BEGIN}PATTERN (PERMUTE(A, B, C, D, E, F, G)) DEFINE A AS A.price > 1)", "PERMUTE takes at most 6 variables"),
+        (f"{BEGIN}PATTERN (PERMUTE(A, )) DEFINE A AS A.price > 1)", "expected a variable in PATTERN"),
+        (f"{BEGIN}PATTERN (PERMUTE(A, B+)) DEFINE A AS A.price > 1)", r"the last variable, B\+, is greedy"),
+        (f"{BEGIN}PATTERN (A PERMUTE(B, C) D) DEFINE C AS C.price > PREV(C.price, 2))", "at least 1 rows"),
         (f"{BEGIN}PATTERN (A (B |) D) DEFINE A AS A.price > 1)", "expected a variable in PATTERN"),
         (f"{BEGIN}PATTERN ((B | A) C) DEFINE A AS A.price > PREV(B.price))", "matches of"),
         (f"{BEGIN}PATTERN (A {{- B -}} C) DEFINE A AS A.price > 1)", "exclusion"),

@@ -18,6 +18,8 @@ Error = Callable[["Token | int", str], SqlError]
 CLAUSES = ("PARTITION BY", "ORDER BY", "MEASURES", "ONE", "ALL", "AFTER", "PATTERN", "WITHIN", "SUBSET", "DEFINE")
 """The words with which clauses begin, in the order in which they come."""
 _QUANTIFIER = re.compile(r"\s*(?:([*+?])|\{\s*(\d*)\s*(,?)\s*(\d*)\s*\})\s*(\??)")
+_PERMUTE = re.compile(r"\s*PERMUTE\s*\(", re.IGNORECASE)
+_MOST_PERMUTED = 6
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))")
 
 
@@ -100,8 +102,9 @@ class PatternText:
         self._blank()
         name = _NAME.match(self.text, self._at)
         start = self._at
-        if name is not None and (name[2] or "").upper() == "PERMUTE" and self.text[name.end() :].lstrip().startswith("("):
-            raise self.error(self.offset + start, "PERMUTE is not supported yet; write the orders as patterns of their own")
+        if (permute := _PERMUTE.match(self.text, self._at)) is not None:
+            self._at = permute.end()
+            return self._quantified(self._permuted(start), start)
         if name is not None:
             self._at = name.end()
             return self._quantified(RowPattern(name[2] or name[1].replace("``", "`")), start)
@@ -112,6 +115,20 @@ class PatternText:
                 raise self._unexpected()
             return self._quantified(found, start)
         return None
+
+    def _permuted(self, start: int) -> RowPattern:
+        parts = [self._pattern()]
+        while self._sign(","):
+            parts.append(self._pattern())
+        if not self._sign(")"):
+            raise self._unexpected()
+        if len(parts) > _MOST_PERMUTED:
+            problem = f"PERMUTE takes at most {_MOST_PERMUTED} variables, as it waits for each set of them"
+            raise self.error(
+                self.offset + start, f"{problem}; make several that are alike one variable, with a quantifier: B{{3}}"
+            )
+        each = [part.parts[0] if len(part.parts) == 1 and not part.joined else part for part in parts]
+        return RowPattern(parts=tuple(each), joined="PERMUTE")
 
     def _quantified(self, of: RowPattern, start: int) -> RowPattern:
         found = _QUANTIFIER.match(self.text, self._at)
