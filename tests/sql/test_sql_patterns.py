@@ -124,6 +124,16 @@ def test_the_row_before_is_one_of_the_match() -> None:
     assert sorted(found) == [("a", 10, 20, 20, 30, 2), ("b", 7, 8, 8, 9, 2)]
 
 
+def test_rows_that_are_excluded_are_in_measures_only() -> None:
+    measures = "SUM(price) AS total, COUNT(D.price) AS falls"
+    query = FALLS.format(measures=measures, limit=1000).replace("(S D+ U)", "(S {- D -}+ U)")
+    all_rows = query.replace("AFTER MATCH", "ALL ROWS PER MATCH AFTER MATCH")
+    found = run_local(job(query, all_rows), [price for price in PRICES if isinstance(price, Price)]).records
+    assert sorted(record.value for record in found[query]) == [("a", 100, 2), ("b", 33, 2)]
+    of_a = [record.value[2:5] for record in found[all_rows] if record.value[0] == "a"]
+    assert of_a == [(30, 0, 30), (100, 2, 40)]
+
+
 def test_all_rows_of_a_match() -> None:
     measures = "CLASSIFIER() AS is, SUM(price) AS total, FINAL LAST(D.price) AS lowest, COUNT(D.price) AS falls"
     query = FALLS.format(measures=f"{measures}, MATCH_ROWTIME() AS ended", limit=1000).replace(
@@ -206,6 +216,9 @@ STANDARD = {  # for prices 5 1 4 8 2 9 9 3 5 1 of each symbol: clauses of MATCH_
     f"PATTERN (PERMUTE(L, M, H)) DEFINE {LOW_HIGH}": ["148"],
     f"PATTERN (S permute (L, H)) DEFINE {LOW_HIGH}": ["482"],
     f"PATTERN (PERMUTE(M+, L) X) DEFINE {LOW_HIGH}": ["514"],
+    f"PATTERN (L {{- M H -}} K) DEFINE {LOW_HIGH}": ["12"],
+    f"PATTERN ({{- H -}} ({{-L | I-}})+ M) DEFINE {LOW_HIGH}, I AS I.price > 6": ["3"],
+    f"PATTERN (H {{- L? -}}{{1,2}} M) DEFINE {LOW_HIGH}": ["93"],
     f"PATTERN ((L{{2}} H) X) DEFINE {LOW_HIGH}": [],  # nothing comes between the rows of a group
     "PATTERN (S (B | A)) DEFINE A AS A.price > S.price + 3, B AS B.price > PREV(B.price) AND A.price > 0": ["48", "29"],
 }
@@ -240,8 +253,9 @@ def test_explain_shows_alternatives() -> None:
     tables.execute_sql("CREATE TABLE prices (price INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')")
     pattern = "PATTERN (S (A | B C)+ (D | E)) DEFINE A AS TRUE"
     pattern = pattern.replace("D | E", "D | E | PERMUTE(F, G? H)")
-    shown = tables.explain_sql(f"SELECT * FROM prices MATCH_RECOGNIZE (ORDER BY ts MEASURES 1 AS n {pattern})")
-    assert "Match S (A | (B C))+ (D | E | PERMUTE(F, (G? H)))" in shown
+    pattern = pattern.replace("S (", "{- S X -} (")
+    shown = tables.explain_sql(f"SELECT * FROM prices MATCH_RECOGNIZE (ORDER BY ts ALL ROWS PER MATCH {pattern})")
+    assert "Match (S X) (A | (B C))+ (D | E | PERMUTE(F, (G? H))), without the rows of S, X" in shown
 
 
 BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts MEASURES A.price AS p "
@@ -262,7 +276,8 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
         (f"{BEGIN}PATTERN (A PERMUTE(B, C) D) DEFINE C AS C.price > PREV(C.price, 2))", "at least 1 rows"),
         (f"{BEGIN}PATTERN (A (B |) D) DEFINE A AS A.price > 1)", "expected a variable in PATTERN"),
         (f"{BEGIN}PATTERN ((B | A) C) DEFINE A AS A.price > PREV(B.price))", "matches of"),
-        (f"{BEGIN}PATTERN (A {{- B -}} C) DEFINE A AS A.price > 1)", "exclusion"),
+        (f"{BEGIN}PATTERN (A {{- B - C) DEFINE A AS A.price > 1)", "expected a variable in PATTERN, not '- C'"),
+        (f"{BEGIN}PATTERN (A {{- -}} C) DEFINE A AS A.price > 1)", "expected a variable in PATTERN, not '-} C'"),
         (f"{BEGIN}PATTERN (A{{}} B) DEFINE A AS A.price > 1)", "needs a number"),
         (f"{BEGIN}PATTERN (A{{3,2}} B) DEFINE A AS A.price > 1)", "no number of rows"),
         (f"{BEGIN}PATTERN (A B A) DEFINE A AS A.price > 1)", "PATTERN has variable 'A' twice"),

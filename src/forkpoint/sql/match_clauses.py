@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forkpoint.relational.row_patterns import RowPattern
@@ -60,11 +60,13 @@ def listed(tokens: list[Token]) -> Iterator[list[Token]]:
 
 @dataclass
 class PatternText:
-    """Reads the text of PATTERN. ``offset``: of the text in the query."""
+    """Reads the text of PATTERN. ``offset``: of the text in the query. ``excluded``: the variables in {- … -},
+    once it is read."""
 
     text: str
     offset: int
     error: Error
+    excluded: list[str] = field(default_factory=list)
     _at: int = 0
 
     def read(self) -> RowPattern:
@@ -82,7 +84,7 @@ class PatternText:
             found.append(self._sequence())
         if len(found) == 1:
             return RowPattern(parts=found[0])
-        parts = tuple(each[0] if len(each) == 1 else RowPattern(parts=each) for each in found)
+        parts = tuple(_only(RowPattern(parts=each)) for each in found)
         lacking = next((each for each in parts if each.may_lack), None)
         if lacking is not None:
             raise self.error(
@@ -105,6 +107,14 @@ class PatternText:
         if (permute := _PERMUTE.match(self.text, self._at)) is not None:
             self._at = permute.end()
             return self._quantified(self._permuted(start), start)
+        if self._sign("{-"):
+            found = self._pattern()
+            if not self._sign("-}"):
+                raise self._unexpected()
+            self.excluded += found.variables()
+            inner = _only(found)
+            quantified = self._quantified(found if inner.quantifier else inner, start)
+            return inner if quantified is found else quantified
         if name is not None:
             self._at = name.end()
             return self._quantified(RowPattern(name[2] or name[1].replace("``", "`")), start)
@@ -127,8 +137,7 @@ class PatternText:
             raise self.error(
                 self.offset + start, f"{problem}; make several that are alike one variable, with a quantifier: B{{3}}"
             )
-        each = [part.parts[0] if len(part.parts) == 1 and not part.joined else part for part in parts]
-        return RowPattern(parts=tuple(each), joined="PERMUTE")
+        return RowPattern(parts=tuple(map(_only, parts)), joined="PERMUTE")
 
     def _quantified(self, of: RowPattern, start: int) -> RowPattern:
         found = _QUANTIFIER.match(self.text, self._at)
@@ -160,8 +169,11 @@ class PatternText:
         self._blank()
         rest = self.text[self._at :]
         at = self.offset + self._at
-        if rest.startswith("{-"):
-            return self.error(at, "exclusion {- A -} is not supported yet; leave the variable out of MEASURES")
         if rest[:1] in ("^", "$"):
             return self.error(at, f"{rest[0]} is not supported: a stream has no first and no last row")
         return self.error(at, f"expected a variable in PATTERN, not {rest[:10] or ')'!r}")
+
+
+def _only(group: RowPattern) -> RowPattern:
+    """The group, or what is alone in it."""
+    return group.parts[0] if len(group.parts) == 1 and not group.joined else group

@@ -224,7 +224,7 @@ def _measures(node: Match, names: list[str]) -> PatternProcessFunction[Any, Any]
     partition = tuple(map(names.index, node.partition))
     readers = tuple(None if each.function == MATCH_NUMBER else _reader(each, names) for each in node.reads)
     if node.all_rows:
-        return _OfEachRow(partition, readers, tuple(each.final for each in node.reads))
+        return _OfEachRow(partition, readers, tuple(each.final for each in node.reads), node.excluded)
     return _Measures(partition, readers)
 
 
@@ -248,11 +248,18 @@ class _Measures(PatternProcessFunction[Any, Any]):
 
 
 class _OfEachRow(_Measures):
-    """Emits the rows of each match. ``final``: which readers read the whole match, and not only up to the row."""
+    """Emits the rows of each match, but those of ``excluded`` variables. ``final``: which readers read the whole match, and not
+    only up to the row."""
 
-    def __init__(self, partition: tuple[int, ...], readers: tuple[Reader | None, ...], final: tuple[bool, ...]) -> None:
+    def __init__(
+        self,
+        partition: tuple[int, ...],
+        readers: tuple[Reader | None, ...],
+        final: tuple[bool, ...],
+        excluded: tuple[str, ...],
+    ) -> None:
         super().__init__(partition, readers)
-        self._final = final
+        self._final, self._excluded = final, excluded
 
     def _results(self, rows: Rows, readers: list[Reader]) -> Iterable[tuple[Any, ...]]:
         up_to_each = [rows[:end] for end in range(1, len(rows) + 1)]
@@ -261,7 +268,8 @@ class _OfEachRow(_Measures):
             for reader, final in zip(readers, self._final, strict=True)
         ]
         key = tuple(self._key(rows))
-        return [(*key, *values) for values in zip(*columns, strict=True)]
+        shown = zip(rows, zip(*columns, strict=True), strict=True)
+        return [(*key, *values) for (variable, _), values in shown if variable not in self._excluded]
 
 
 # -- ties --------------------------------------------------------------------------------------------------------------

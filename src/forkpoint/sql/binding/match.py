@@ -39,7 +39,8 @@ _USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
 @dataclass(frozen=True)
 class MatchCall:
     """A MATCH_RECOGNIZE. ``data``: the query of its table. ``at``: its offset in the source. ``measures``, ``defined``:
-    expressions with their names, and whether a measure is FINAL. ``skip``: with the variable to skip to, or ""."""
+    expressions with their names, and whether a measure is FINAL. ``skip``: with the variable to skip to, or "". ``excluded``:
+    the variables whose rows are not shown."""
 
     at: int
     data: Node
@@ -53,6 +54,7 @@ class MatchCall:
     within: Node
     subsets: Mapping[str, tuple[str, ...]]
     defined: tuple[tuple[Token, Node], ...]
+    excluded: tuple[str, ...]
     function: str = "MATCH_RECOGNIZE"
 
 
@@ -76,7 +78,8 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
     if opening.text != "(" or closing.text != ")":
         raise error(opening, f"PATTERN is in parentheses: {_USE}")
     source = calls.query.source
-    pattern = PatternText(source.text[start:end], start, error).read()
+    text = PatternText(source.text[start:end], start, error)
+    pattern = text.read()
     partition = tuple(token for token in clauses.get("PARTITION BY", ()) if token.token_type.name != "COMMA")
     order = calls.parsed([*calls.selecting(clauses["ORDER BY"][0]), *calls.ordering(first, clauses["ORDER BY"])])
     return MatchCall(
@@ -92,6 +95,7 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
         calls.parsed(clauses["WITHIN"]) if clauses.get("WITHIN") else None,
         dict(_subset(part, error) for part in listed(clauses["SUBSET"])) if clauses.get("SUBSET") else {},
         tuple(_definition(part, calls, error) for part in listed(clauses["DEFINE"])),
+        tuple(text.excluded),
     )
 
 
@@ -178,6 +182,7 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
         within,
         processing,
         call.all_rows,
+        call.excluded if call.all_rows else (),
     )
     columns = {each.name: each for each in found.schema}
     items = [Item(name, Column(name, columns[name].type)) for name in partition]
