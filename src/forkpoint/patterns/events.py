@@ -12,6 +12,7 @@ from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.patterns.conditions import Atom, IterativeCondition
 from forkpoint.patterns.functions import Matched, PatternProcessFunction
 from forkpoint.patterns.matching import Match, Run, steps_of
+from forkpoint.patterns.stored import Earlier, sources_of
 from forkpoint.runtime.event_time.watermarks import timer_position, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
 from forkpoint.runtime.operators.emission import Collector
@@ -21,6 +22,8 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation, Types
 
 _NUMBER = Types.LONG()
+Events = list[tuple[int, Any, int]]
+"""Elements with their times in ms, and their places among the elements that are asked at once."""
 
 
 class KeyEvents:
@@ -66,27 +69,49 @@ class KeyEvents:
 
 
 class Remembered:
-    """What is known of each key also when it has no partial matches."""
+    """What is known of each key also when it has no partial matches: its number of matches if it is ``numbered``, and of its last
+    rows the fields that later ones show (``earlier``)."""
 
-    def __init__(self, backend: KeyedBackend, state: ValueStateDescriptor[Any]) -> None:
+    def __init__(
+        self, backend: KeyedBackend, state: ValueStateDescriptor[Any], numbered: bool, earlier: tuple[Earlier, ...]
+    ) -> None:
         backend.record("value", state.name, state.value_type, definition=state.definition)
         self._backend, self._sid, self._type = backend, backend.sid(state.name), state.value_type
+        self._numbered, self._earlier, self._sources = numbered, earlier, sources_of(earlier)
         self._names: Sequence[bytes] = ()
         self._stored: Sequence[bytes | None] = ()
+        self._rows: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
         self._names = self._backend.prefixes(self._sid)
         self._stored = self._backend.store.get_many(self._names)
 
-    def matches(self, key: int) -> int:
-        """How many the key had so far."""
+    def enter(self, key: int) -> int:
+        """The number of matches that the key had so far."""
         data = self._stored[key]
-        return 0 if data is None else self._type.decode(data)[0]
+        known: list[Any] = [0] * self._numbered + [[]] * bool(self._earlier) if data is None else list(self._type.decode(data))
+        self._rows = known.pop() if self._earlier else []
+        return known[0] if self._numbered else 0
+
+    def filled(self, events: Events) -> Events:
+        """The next events of the key, with what they show of earlier ones."""
+        if not self._earlier:
+            return events
+        rows, found = list(self._rows), []
+        for time_ms, element, row in events:
+            values = list(element)
+            for at, of, before in self._earlier:
+                values[at] = rows[-before][self._sources.index(of)] if before <= len(rows) else None
+            rows.append(tuple(element[at] for at in self._sources))
+            found.append((time_ms, element.with_values(values), row))
+        self._rows = rows[-max(each.before for each in self._earlier) :]
+        return found
 
     def store(self, key: int, matches: int, log: ChangeLog) -> None:
-        if matches != self.matches(key):
+        data = self._type.encode(((matches,) * self._numbered) + ((self._rows,) if self._earlier else ()))
+        if data != self._stored[key]:
             log.keys.append(self._names[key])
-            log.values.append(self._type.encode((matches,)))
+            log.values.append(data)
 
 
 class Asked(IterativeCondition.Context):

@@ -21,18 +21,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
-from forkpoint.functions import OutputTag
+from forkpoint.functions import OutputTag, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.patterns.changes import Changed, definition_of
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.conditions import Atom
-from forkpoint.patterns.events import Asked, Emission, KeyEvents, Remembered
+from forkpoint.patterns.events import Asked, Emission, Events, KeyEvents, Remembered
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
 from forkpoint.patterns.matching import Match, Matcher, Runs, Step, Truth
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import (
     PARTIAL_MATCHES,
     RUNS,
+    Earlier,
     RunsCodec,
     events_descriptor,
     events_in,
@@ -54,8 +55,6 @@ from forkpoint.state import decode_state_key, decode_timer_key, in_groups, sid_r
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
-Events = list[tuple[int, Any, int]]
-"""Elements with their times in ms, and their places among the elements that are asked at once."""
 Bools = npt.NDArray[np.bool_]
 
 
@@ -63,7 +62,8 @@ Bools = npt.NDArray[np.bool_]
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
     processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
-    ``query``: the definition of a query's state. ``numbered``: the matches of each key are counted."""
+    ``query``: the definition of a query's state. ``numbered``: the matches of each key are counted.
+    ``earlier``: fields that show those of earlier rows of the key."""
 
     kind = "pattern"
 
@@ -76,6 +76,7 @@ class PatternSpec(KeyedSpec):
     time_column: str = ""
     query: Mapping[str, Any] | None = None
     numbered: bool = False
+    earlier: tuple[Earlier, ...] = ()
 
     @property
     def definition(self) -> Mapping[str, Any]:
@@ -85,10 +86,18 @@ class PatternSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
         found = [DeclaredState.of(runs), DeclaredState.of(events)]
-        found += [DeclaredState.of(remembered_descriptor(self.definition))] * self.numbered
+        found += [DeclaredState.of(self.remembered)] if self.remembers else []
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
+
+    @property
+    def remembers(self) -> bool:
+        return self.numbered or bool(self.earlier)
+
+    @property
+    def remembered(self) -> ValueStateDescriptor[Any]:
+        return remembered_descriptor(self.definition, self.element_type, self.numbered, self.earlier)
 
     @property
     def sorting(self) -> EventTimeSortSpec:
@@ -120,7 +129,8 @@ class PatternMatching(KeyedOperator):
         self._converts = False
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
-        self._remembered = Remembered(backend, remembered_descriptor(spec.definition)) if spec.numbered else None
+        self._remembered = Remembered(backend, spec.remembered, spec.numbered, spec.earlier) if spec.remembers else None
+        self._earlier = bool(spec.earlier)
         self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
@@ -179,6 +189,7 @@ class PatternMatching(KeyedOperator):
         """Keys with partial matches, or with an event that begins one: index, stored partial matches, and events in order."""
         stored = self._backend.store.get_many(self._backend.prefixes(self._sid))
         waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
+        waits[: len(groups.keys)] |= self._earlier  # every row may be shown by later ones
         stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
         wanted = waits.copy()
         others = np.flatnonzero(~waits[: len(groups.keys)])
@@ -232,7 +243,8 @@ class PatternMatching(KeyedOperator):
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
-        emission.number = 0 if self._remembered is None else self._remembered.matches(key)
+        if self._remembered is not None:
+            emission.number, events = self._remembered.enter(key), self._remembered.filled(events)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
         runs = self._converted(stored) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)

@@ -21,6 +21,7 @@ from forkpoint.patterns.functions import PatternProcessFunction
 from forkpoint.patterns.operator import PatternSpec
 from forkpoint.patterns.pattern import Contiguity, Grouping, Pattern, Stage, Times
 from forkpoint.patterns.skipping import AfterMatchSkipStrategy
+from forkpoint.patterns.stored import Earlier
 from forkpoint.relational.aggregation.accumulators import accumulated, needs, result
 from forkpoint.relational.calls import AggregateCall, Order
 from forkpoint.relational.changes import row_type
@@ -52,6 +53,7 @@ def match_spec(node: Match) -> PatternSpec:
         event_time=not node.processing,
         query=definition_of(node),
         numbered=_is_numbered(node),
+        earlier=tuple(Earlier(names.index(at), names.index(of), before) for at, of, before in node.earlier),
         time_column=time.of.name if isinstance(time, Order) and isinstance(time.of, Column) and not node.processing else "",
     )
 

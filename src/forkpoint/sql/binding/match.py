@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from forkpoint.relational.calls import Order
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
-from forkpoint.relational.expressions import Column, Expression, Item, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.plan import Match, Plan, Select, is_updating
 from forkpoint.relational.row_patterns import MATCH_NUMBER, MATCH_ROWTIME, Defined, Matched, RowPattern
-from forkpoint.relational.types import BIGINT, STRING
+from forkpoint.relational.types import BIGINT, STRING, SqlType
 from forkpoint.sql.binding.aggregates import aggregate_call, is_aggregate
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.over import order_of
@@ -183,6 +183,7 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
         processing,
         call.all_rows,
         call.excluded if call.all_rows else (),
+        tuple((at, *of) for at, of in rows.earlier.items()),
     )
     columns = {each.name: each for each in found.schema}
     items = [Item(name, Column(name, columns[name].type)) for name in partition]
@@ -270,13 +271,15 @@ def _within_ms(call: MatchCall, binder: Binder) -> int:
 
 @dataclass
 class _Rows:
-    """What is read of rows and matches. ``items``: the columns of the rows, by their texts."""
+    """What is read of rows and matches. ``items``: the columns of the rows, by their texts. ``earlier``: those that show another
+    one of the row a number of rows before."""
 
     call: MatchCall
     data: Plan
     binder: Binder
     variables: Mapping[str, tuple[str, ...]]
     items: dict[str, Item] = field(default_factory=dict)
+    earlier: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def plain(self, node: Node) -> Expression:
         """An expression of a row's own columns."""
@@ -287,6 +290,13 @@ class _Rows:
         """The name of the column with an expression of a row."""
         name = of.name if isinstance(of, Column) else str(of)
         self.items.setdefault(name, Item(name, of))
+        return name
+
+    def before(self, column: str, rows: int, of: SqlType) -> str:
+        """The name of the column that shows another one of an earlier row."""
+        name = f"PREV({column}, {rows})"
+        self.items.setdefault(name, Item(name, Call("CAST", (Literal(None, SqlType("NULL")),), of)))
+        self.earlier[name] = column, rows
         return name
 
     def partitioned(self, token: Token, error: Any) -> str:
@@ -371,17 +381,14 @@ class _Reads:
         return Matched(MATCH_ROWTIME, (), fields[time].with_null(False), self.rows.read(Column(time, fields[time])))
 
     def _previous(self, node: Node, binder: Binder) -> Matched:
-        """The rows of a match have no others in between, so the row before is one of them, if a match always has that many."""
+        """The rows of a match have no others in between, so the row before is one of them, if a match always has that many.
+        Otherwise each row shows what is read of it."""
         read = self._neighbour("PREV", node, 1, binder)
         pattern, variables = self.rows.call.pattern, read.variables or ((self.variable,) if self.variable else ())
         before = min((pattern.before(each) or 0 for each in variables), default=pattern.fewest - 1)
-        if read.offset > before:
-            raise binder.error(
-                node,
-                f"{read} would be a row before the match: before that row, matches of {pattern} have at least {before} rows; "
-                "begin PATTERN with variables for the rows before it",
-            )
-        return read
+        if read.offset <= before:
+            return read
+        return msgspec.structs.replace(read, column=self.rows.before(read.column, read.offset, read.type), offset=0)
 
     def _neighbour(self, name: str, node: Node, offset: int, binder: Binder) -> Matched:
         arguments = node.expressions
