@@ -326,6 +326,8 @@ BEGIN = "SELECT * FROM prices MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts M
     ("query", "problem"),
     [
         (f"{BEGIN}PATTERN (A+) DEFINE A AS A.price > 1)", r"the last variable, A\+, is greedy"),
+        (f"{BEGIN}PATTERN (A B+ C?) DEFINE A AS A.price > 1)", r"the last variable, B\+, is greedy"),
+        (f"{BEGIN}PATTERN (A (B C+)) DEFINE A AS A.price > 1)", r"the last variable, C\+, is greedy"),
         (f"{BEGIN}PATTERN (A* B?) DEFINE A AS A.price > 1)", "can match no rows"),
         (f"{BEGIN}PATTERN ((A? B*)+ C) DEFINE A AS A.price > 1)", "repeats, but may have no rows"),
         (f"{BEGIN}PATTERN (A (B* | C) D) DEFINE A AS A.price > 1)", r"the alternative B\* may have no rows; make it necessary"),

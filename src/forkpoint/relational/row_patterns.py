@@ -52,11 +52,13 @@ class RowPattern(msgspec.Struct, frozen=True):
         of_all = min if self.joined == "|" else sum
         return self.low * (1 if self.variable else of_all(each.fewest for each in self.parts))
 
-    def last(self) -> Iterator[RowPattern]:
-        """It, and the last parts of its alternatives."""
+    def ends(self) -> Iterator[RowPattern]:
+        """It, and the parts in it of which the last row may be."""
         yield self
-        for part in self.parts if self.joined else ():
-            yield from (part.parts[-1] if part.parts and not part.joined else part).last()
+        for part in reversed(self.parts):
+            yield from part.ends()
+            if not self.joined and not part.may_lack:
+                return
 
     def before(self, variable: str) -> int | None:
         """How many rows a match has at least before one of the variable; None if there is none of it."""

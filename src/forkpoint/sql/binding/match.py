@@ -228,7 +228,7 @@ def _check_pattern(call: MatchCall, source: Any) -> None:
         )
     if all(part.may_lack for part in parts):
         raise source.error(call.pattern_at, "a pattern that can match no rows is not supported; make a variable necessary")
-    for last in parts[-1].last():
+    for last in call.pattern.ends():
         if last.high == last.low or last.reluctant or (last.low, last.high) == (0, 1):
             continue
         raise source.error(
