@@ -22,6 +22,11 @@ AGAIN = "$again"
 def automaton_of(pattern: Pattern) -> Automaton:
     """The automaton of a pattern. Raises GraphError if the pattern cannot match, or its last stage waits forever."""
     check(pattern)
+    return compiled(pattern)
+
+
+def compiled(pattern: Pattern) -> Automaton:
+    """The automaton of a pattern that has been checked, or of SQL, where several stages may have one name."""
     compiler = _Compiler(total_ms=pattern.total_ms)
     final = compiler.state(FINAL, Kind.FINAL)
     start = compiler.sequence(_Level(pattern.stages), final)

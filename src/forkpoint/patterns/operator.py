@@ -24,7 +24,7 @@ from forkpoint.errors import ForkpointError
 from forkpoint.functions import OutputTag, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.patterns.changes import Changed, definition_of
-from forkpoint.patterns.compiling import automaton_of
+from forkpoint.patterns.compiling import compiled
 from forkpoint.patterns.conditions import Atom
 from forkpoint.patterns.events import Asked, Emission, Events, KeyEvents, Remembered
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
@@ -110,7 +110,7 @@ class PatternSpec(KeyedSpec):
 class PatternMatching(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: PatternSpec) -> None:
         super().__init__(info, backend)
-        automaton = automaton_of(spec.pattern)
+        automaton = compiled(spec.pattern)
         self._matcher = Matcher(automaton, spec.pattern.skip, self._uid)
         self._codec = RunsCodec(automaton)
         self._time_column = spec.time_column

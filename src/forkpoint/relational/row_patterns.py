@@ -64,13 +64,12 @@ class RowPattern(msgspec.Struct, frozen=True):
         """How many rows a match has at least before one of the variable; None if there is none of it."""
         if self.variable:
             return 0 if self.variable == variable else None
-        rows = 0
+        rows, found = 0, []
         for part in self.parts:
-            found = part.before(variable)
-            if found is not None:
-                return rows + found
+            before = part.before(variable)
+            found += [] if before is None else [rows + before]
             rows += 0 if self.joined else part.fewest
-        return None
+        return min(found, default=None)
 
     def groups(self) -> Iterator[RowPattern]:
         """The groups in it."""

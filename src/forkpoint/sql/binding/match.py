@@ -195,10 +195,10 @@ def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str,
     """The variables, and those that SUBSET gives a name, with the ones that each stands for."""
     names = list(call.pattern.variables())
     others = [token.text for token, _ in call.defined if token.text not in names]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name in call.excluded if names.count(name) > call.excluded.count(name)), None)
     if twice is not None:
         raise source.error(
-            call.pattern_at, f"PATTERN has variable {twice!r} twice; give one another name, with the same condition"
+            call.pattern_at, f"variable {twice!r} is also outside {{- -}}; give it another name there, with the same condition"
         )
     found: dict[str, tuple[str, ...]] = {name: (name,) for name in [*names, *others]}
     for name, parts in call.subsets.items():
