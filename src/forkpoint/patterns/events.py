@@ -80,38 +80,39 @@ class Remembered:
         self._numbered, self._earlier, self._sources = numbered, earlier, sources_of(earlier)
         self._names: Sequence[bytes] = ()
         self._stored: Sequence[bytes | None] = ()
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: dict[int, list[tuple[Any, ...]]] = {}  # of keys with events in this epoch
 
     def begin(self) -> None:
-        self._names = self._backend.prefixes(self._sid)
+        self._names, self._rows = self._backend.prefixes(self._sid), {}
         self._stored = self._backend.store.get_many(self._names)
 
-    def enter(self, key: int) -> int:
-        """The number of matches that the key had so far."""
+    def _known(self, key: int) -> tuple[int, list[tuple[Any, ...]]]:
         data = self._stored[key]
-        known: list[Any] = [0] * self._numbered + [[]] * bool(self._earlier) if data is None else list(self._type.decode(data))
-        self._rows = known.pop() if self._earlier else []
-        return known[0] if self._numbered else 0
+        known = () if data is None else self._type.decode(data)
+        return known[0] if known and self._numbered else 0, known[-1] if known and self._earlier else []
 
-    def filled(self, events: Events) -> Events:
-        """The next events of the key, with what they show of earlier ones."""
-        if not self._earlier:
-            return events
-        rows, found = list(self._rows), []
+    def matches(self, key: int) -> int:
+        """How many the key had so far."""
+        return self._known(key)[0]
+
+    def filled(self, key: int, events: Events) -> Events:
+        """The next events of a key, with what they show of earlier ones."""
+        rows, found = list(self._known(key)[1]), []
         for time_ms, element, row in events:
             values = list(element)
             for at, of, before in self._earlier:
                 values[at] = rows[-before][self._sources.index(of)] if before <= len(rows) else None
             rows.append(tuple(element[at] for at in self._sources))
             found.append((time_ms, element.with_values(values), row))
-        self._rows = rows[-max(each.before for each in self._earlier) :]
+        self._rows[key] = rows[-max(each.before for each in self._earlier) :]
         return found
 
     def store(self, key: int, matches: int, log: ChangeLog) -> None:
-        data = self._type.encode(((matches,) * self._numbered) + ((self._rows,) if self._earlier else ()))
-        if data != self._stored[key]:
+        known = self._known(key)
+        rows = self._rows.get(key, known[1])
+        if (matches, rows) != known:
             log.keys.append(self._names[key])
-            log.values.append(data)
+            log.values.append(self._type.encode(((matches,) * self._numbered) + ((rows,) if self._earlier else ())))
 
 
 class Asked(IterativeCondition.Context):

@@ -130,7 +130,7 @@ class PatternMatching(KeyedOperator):
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
         self._remembered = Remembered(backend, spec.remembered, spec.numbered, spec.earlier) if spec.remembers else None
-        self._earlier = bool(spec.earlier)
+        self._shows_earlier = bool(spec.earlier)
         self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
@@ -189,7 +189,7 @@ class PatternMatching(KeyedOperator):
         """Keys with partial matches, or with an event that begins one: index, stored partial matches, and events in order."""
         stored = self._backend.store.get_many(self._backend.prefixes(self._sid))
         waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
-        waits[: len(groups.keys)] |= self._earlier  # every row may be shown by later ones
+        waits[: len(groups.keys)] |= self._shows_earlier  # every row may be shown by later ones
         stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
         wanted = waits.copy()
         others = np.flatnonzero(~waits[: len(groups.keys)])
@@ -199,11 +199,19 @@ class PatternMatching(KeyedOperator):
             wanted[keys] = np.logical_or.reduceat(begin, starts)
         for keys, rows in _blocks(groups, np.flatnonzero(wanted[: len(groups.keys)])):
             elements, times = batch.objects(rows), stamps[rows].tolist()
-            self._asked.begin(self._over_columns(batch, rows))
             bounds = [*_starts(groups, keys).tolist(), len(rows)]
+            found = []
             for key, start, stop in zip(keys.tolist(), bounds, bounds[1:], strict=False):
                 events = list(zip(times[start:stop], elements[start:stop], range(start, stop), strict=True))
-                yield key, stored[key], events if self._compare is None else self._ties_sorted(events, groups.keys[key])
+                found.append((key, events if self._compare is None else self._ties_sorted(events, groups.keys[key])))
+            table = partial(_table, batch, rows)
+            if self._shows_earlier and self._remembered is not None:
+                found = [(key, self._remembered.filled(key, events)) for key, events in found]
+                for _, element, row in (event for _, events in found for event in events):
+                    elements[row] = element
+                table = partial(self._table_of, elements)
+            self._asked.begin(self._over_columns(table))
+            yield from ((key, stored[key], events) for key, events in found)
         for key in np.flatnonzero(wanted[len(groups.keys) :]).tolist():
             yield len(groups.keys) + key, stored[len(groups.keys) + key], []
 
@@ -217,17 +225,20 @@ class PatternMatching(KeyedOperator):
             if atom is not None:
                 found.extend(map(bool, map(atom.accepts, elements)))
             else:
-                self._asked.begin(self._over_columns(batch, rows))
+                self._asked.begin(self._over_columns(partial(_table, batch, rows)))
                 for row, (time_ms, element) in enumerate(zip(times.tolist(), elements, strict=True)):
                     self._asked.about(element, time_ms, row)
                     found.append(self._matcher.begins(self._asked))
         return np.array(found, bool)
 
-    def _over_columns(self, batch: Batch, rows: Longs) -> dict[Atom, list[bool]]:
-        """The answers of conditions over columns."""
+    def _over_columns(self, table: Callable[[], pa.RecordBatch]) -> dict[Atom, list[bool]]:
+        """The answers of conditions over columns. ``table``: makes the columns, if there are any."""
         atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
-        table = _table(batch, rows) if atoms else None
-        return {atom: _holds(atom, table).tolist() for atom in atoms}
+        columns = table() if atoms else None
+        return {atom: _holds(atom, columns).tolist() for atom in atoms}
+
+    def _table_of(self, elements: list[Any]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(self._element_type.to_columns(elements), schema=self._element_type.arrow_schema)
 
     def _ties_sorted(self, events: Events, key: Any) -> Events:
         compare = self._compare
@@ -243,8 +254,7 @@ class PatternMatching(KeyedOperator):
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
-        if self._remembered is not None:
-            emission.number, events = self._remembered.enter(key), self._remembered.filled(events)
+        emission.number = 0 if self._remembered is None else self._remembered.matches(key)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
         runs = self._converted(stored) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
@@ -278,10 +288,8 @@ class PatternMatching(KeyedOperator):
     def _answers_about(self, number: int, at_ms: int) -> Truth:
         """What conditions say of an event of the current key."""
         (element,) = self._events.elements([number])
-        table = pa.RecordBatch.from_arrays(self._element_type.to_columns([element]), schema=self._element_type.arrow_schema)
-        atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
         asked = Asked(self._events)
-        asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
+        asked.begin(self._over_columns(partial(self._table_of, [element])))
         asked.about(element, at_ms, 0)
         return asked
 

@@ -104,7 +104,7 @@ _GROUPINGS = {"|": Grouping.ONE, "PERMUTE": Grouping.ANY_ORDER}
 def _condition(defined: Defined, names: list[str]) -> Atom:
     """The condition of a variable: over columns if it reads the row alone."""
     own = ((), (defined.variable,))
-    if all(each.function == "LAST" and not each.offset and each.variables in own for each in defined.reads):
+    if all(each.function in ("LAST", "PREV") and not each.offset and each.variables in own for each in defined.reads):
         columns = {str(each): Column(each.column, each.type) for each in defined.reads}
         return Atom(_never_called, columns=_OverColumns(replace_columns(defined.condition, lambda c: columns[c.name])))
     readers = {str(each): _reader(each, names) for each in defined.reads}
