@@ -22,22 +22,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
-from forkpoint.functions import OutputTag
+from forkpoint.functions import OutputTag, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.patterns.changes import KEEP, Changed, definition_of
-from forkpoint.patterns.compiling import automaton_of
+from forkpoint.patterns.compiling import compiled
 from forkpoint.patterns.conditions import Atom
-from forkpoint.patterns.events import Asked, Emission, KeyEvents
+from forkpoint.patterns.events import Asked, Emission, Events, KeyEvents, Remembered
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
 from forkpoint.patterns.keeping import KeptEvents, event_times_descriptor
-from forkpoint.patterns.matching import Matcher, Runs, Truth
+from forkpoint.patterns.matching import Match, Matcher, Runs, Truth
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import (
     PARTIAL_MATCHES,
     RUNS,
+    Earlier,
     RunsCodec,
     events_descriptor,
     events_in,
+    remembered_descriptor,
     runs_descriptor,
     stored_paths,
 )
@@ -55,8 +57,6 @@ from forkpoint.state import decode_state_key, decode_timer_key, in_groups, sid_r
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
-Events = list[tuple[int, Any, int]]
-"""Elements with their times in ms, and their places among the elements that are asked at once."""
 Bools = npt.NDArray[np.bool_]
 
 log = logging.getLogger("forkpoint")
@@ -72,7 +72,8 @@ _MANY = (
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
     processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
-    ``query``: the definition of a query's state. ``keep_ms``: how long all events are kept; 0: only those of partial matches."""
+    ``query``: the definition of a query's state. ``keep_ms``: how long all events are kept; 0: only those of partial matches.
+    ``numbered``: the matches of each key are counted. ``earlier``: fields that show those of earlier rows of the key."""
 
     kind = "pattern"
 
@@ -85,6 +86,8 @@ class PatternSpec(KeyedSpec):
     time_column: str = ""
     query: Mapping[str, Any] | None = None
     keep_ms: int = 0
+    numbered: bool = False
+    earlier: tuple[Earlier, ...] = ()
 
     @property
     def definition(self) -> Mapping[str, Any]:
@@ -95,9 +98,18 @@ class PatternSpec(KeyedSpec):
         runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
         found = [DeclaredState.of(runs), DeclaredState.of(events)]
         found += [DeclaredState.of(event_times_descriptor(self.definition))] if self.keep_ms else []
+        found += [DeclaredState.of(self.remembered)] if self.remembers else []
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
+
+    @property
+    def remembers(self) -> bool:
+        return self.numbered or bool(self.earlier)
+
+    @property
+    def remembered(self) -> ValueStateDescriptor[Any]:
+        return remembered_descriptor(self.definition, self.element_type, self.numbered, self.earlier)
 
     @property
     def sorting(self) -> EventTimeSortSpec:
@@ -110,7 +122,7 @@ class PatternSpec(KeyedSpec):
 class PatternMatching(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: PatternSpec) -> None:
         super().__init__(info, backend)
-        automaton = automaton_of(spec.pattern)
+        automaton = compiled(spec.pattern)
         self._matcher = Matcher(automaton, spec.pattern.skip, self._uid)
         self._codec = RunsCodec(automaton)
         self._time_column = spec.time_column
@@ -131,6 +143,8 @@ class PatternMatching(KeyedOperator):
         self._keeping = KeptEvents(backend, spec.keep_ms, spec.definition) if spec.keep_ms else None
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
+        self._remembered = Remembered(backend, spec.remembered, spec.numbered, spec.earlier) if spec.remembers else None
+        self._shows_earlier = bool(spec.earlier)
         self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
@@ -185,12 +199,15 @@ class PatternMatching(KeyedOperator):
         self._events.begin()
         if self._keeping is not None:
             self._keeping.begin()
+        if self._remembered is not None:
+            self._remembered.begin()
         return groups
 
     def _to_match(self, batch: Batch, groups: Groups, epoch: Epoch) -> Iterator[tuple[int, bytes | None, Events]]:
         """Keys with partial matches, or with an event that begins one: index, stored partial matches, and events in order."""
         stored = self._backend.store.get_many(self._backend.prefixes(self._sid))
         waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
+        waits[: len(groups.keys)] |= self._shows_earlier  # every row may be shown by later ones
         stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
         wanted = waits.copy()
         if self._keeping is not None:
@@ -202,11 +219,19 @@ class PatternMatching(KeyedOperator):
             wanted[keys] = np.logical_or.reduceat(begin, starts)
         for keys, rows in _blocks(groups, np.flatnonzero(wanted[: len(groups.keys)])):
             elements, times = batch.objects(rows), stamps[rows].tolist()
-            self._asked.begin(self._over_columns(batch, rows))
             bounds = [*_starts(groups, keys).tolist(), len(rows)]
+            found = []
             for key, start, stop in zip(keys.tolist(), bounds, bounds[1:], strict=False):
                 events = list(zip(times[start:stop], elements[start:stop], range(start, stop), strict=True))
-                yield key, stored[key], events if self._compare is None else self._ties_sorted(events, groups.keys[key])
+                found.append((key, events if self._compare is None else self._ties_sorted(events, groups.keys[key])))
+            table = partial(_table, batch, rows)
+            if self._shows_earlier and self._remembered is not None:
+                found = [(key, self._remembered.filled(key, events)) for key, events in found]
+                for _, element, row in (event for _, events in found for event in events):
+                    elements[row] = element
+                table = partial(self._table_of, elements)
+            self._asked.begin(self._over_columns(table))
+            yield from ((key, stored[key], events) for key, events in found)
         for key in np.flatnonzero(wanted[len(groups.keys) :]).tolist():
             yield len(groups.keys) + key, stored[len(groups.keys) + key], []
 
@@ -220,17 +245,20 @@ class PatternMatching(KeyedOperator):
             if atom is not None:
                 found.extend(map(bool, map(atom.accepts, elements)))
             else:
-                self._asked.begin(self._over_columns(batch, rows))
+                self._asked.begin(self._over_columns(partial(_table, batch, rows)))
                 for row, (time_ms, element) in enumerate(zip(times.tolist(), elements, strict=True)):
                     self._asked.about(element, time_ms, row)
                     found.append(self._matcher.begins(self._asked))
         return np.array(found, bool)
 
-    def _over_columns(self, batch: Batch, rows: Longs) -> dict[Atom, list[bool]]:
-        """The answers of conditions over columns."""
+    def _over_columns(self, table: Callable[[], pa.RecordBatch]) -> dict[Atom, list[bool]]:
+        """The answers of conditions over columns. ``table``: makes the columns, if there are any."""
         atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
-        table = _table(batch, rows) if atoms else None
-        return {atom: _holds(atom, table).tolist() for atom in atoms}
+        columns = table() if atoms else None
+        return {atom: _holds(atom, columns).tolist() for atom in atoms}
+
+    def _table_of(self, elements: list[Any]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(self._element_type.to_columns(elements), schema=self._element_type.arrow_schema)
 
     def _ties_sorted(self, events: Events, key: Any) -> Events:
         compare = self._compare
@@ -249,6 +277,7 @@ class PatternMatching(KeyedOperator):
         self._events.enter(key)
         if self._keeping is not None:
             self._keeping.enter(key)
+        emission.number = 0 if self._remembered is None else self._remembered.matches(key)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
         runs = self._converted(stored, before_ms) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
@@ -265,12 +294,14 @@ class PatternMatching(KeyedOperator):
                     self._many *= 10
                     log.warning(_MANY, self._uid, self._backend.current_key, len(runs.partial))
                 for match in found:
-                    emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
+                    self._emit(match, key, time_ms, emission)
             self._end(runs, key, now_ms, emission)
         converted = stored is not None and self._converts
         held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
         if converted or self._keeping is not None or not runs.same_as(before):
             self._store(key, events_in(held), runs, timeout, new, now_ms)
+        if self._remembered is not None:
+            self._remembered.store(key, emission.number, self._log)
         self._backend.leave()
 
     def _stored_keys(self) -> list[bytes]:
@@ -288,10 +319,8 @@ class PatternMatching(KeyedOperator):
     def _answers_about(self, number: int, at_ms: int) -> Truth:
         """What conditions say of an event of the current key."""
         (element,) = self._events.elements([number])
-        table = pa.RecordBatch.from_arrays(self._element_type.to_columns([element]), schema=self._element_type.arrow_schema)
-        atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
         asked = Asked(self._events)
-        asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
+        asked.begin(self._over_columns(partial(self._table_of, [element])))
         asked.about(element, at_ms, 0)
         return asked
 
@@ -303,7 +332,11 @@ class PatternMatching(KeyedOperator):
                 assert self._handler is not None
                 emission.add(self._handler.process_timed_out_match(emission.matched(match, at_ms), emission), key)
             for match in matches:
-                emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
+                self._emit(match, key, at_ms, emission)
+
+    def _emit(self, match: Match, key: int, at_ms: int, emission: Emission) -> None:
+        emission.number += 1
+        emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
 
     def _store(self, key: int, held: dict[int, int], runs: Runs, timeout: int | None, new: dict[int, int], now_ms: int) -> None:
         """Store what has become of a key's partial matches. ``held``: the events that they had, and ``new`` ones, as times by
