@@ -154,7 +154,7 @@ def _properties(operator: Operator) -> dict[str, str]:
 
 
 def _pattern(operator: Operator) -> PlanPattern:
-    from forkpoint.patterns.compiling import automaton_of  # loads what only patterns need
+    from forkpoint.patterns.compiling import compiled  # loads what only patterns need
     from forkpoint.patterns.explanation import recorded
 
-    return recorded(automaton_of(operator.spec.pattern))  # type: ignore[attr-defined]
+    return recorded(compiled(operator.spec.pattern))  # type: ignore[attr-defined]
