@@ -33,6 +33,7 @@ RESULTS: dict[str, Callable[[Graph], Any]] = {
     "components": Graph.connected_components,
     "coloring": Graph.two_coloring,
     "triangles": Graph.triangles,
+    "paths": lambda graph: graph.shortest_paths(0),
 }
 
 
@@ -132,6 +133,8 @@ def recomputed(name: str, edges: list[Edge]) -> Iterator[tuple[str, float]]:
             data = np.ones(len(array), np.int8)
             shape = (count, count)
             yield "scipy", timed(lambda: connected_components(coo_array((data, array.T), shape=shape).tocsr(), directed=False))[0]
+    elif name == "paths":
+        yield "networkx", timed(lambda: nx.single_source_shortest_path_length(nx.DiGraph(edges), 0))[0]
     elif name == "coloring":
         yield "networkx", timed(lambda: nx.is_bipartite(nx.Graph(edges)))[0]
     else:

@@ -19,11 +19,12 @@ def event(number: int) -> Event:
 
 
 def between(low: int, high: int):
-    if sys.argv[3] == "columns":
+    if COLUMNS:
         return (col("value") >= low) & (col("value") < high)
     return lambda event: low <= event.value < high
 
 
+COLUMNS = sys.argv[3:] == ["columns"]
 PATTERNS = {
     "stages": fp.Pattern.begin("a")
     .where(between(0, 10))
@@ -40,12 +41,18 @@ PATTERNS = {
     .within(timedelta(seconds=5)),
 }
 
-env = fp.StreamExecutionEnvironment.get_execution_environment()
-strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda event, _: event.at)
-numbers = env.from_source(fp.NumberSequenceSource(0, int(sys.argv[2]) - 1), fp.WatermarkStrategy.no_watermarks(), "numbers")
-events = numbers.uid("numbers").map(event).assign_timestamps_and_watermarks(strategy).uid("times")
-matches = fp.CEP.pattern(events.key_by("key"), PATTERNS[sys.argv[1]]).select(
-    lambda match: match["c"][0].at - match["a"][0].at, output_type=int
-)
-matches.uid("matches").sink_to(fp.DiscardSink()).uid("results")
-env.execute("patterns")
+
+def matches(numbers, pattern: str):
+    """The matches in the events of these numbers."""
+    strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda event, _: event.at)
+    events = numbers.map(event).assign_timestamps_and_watermarks(strategy).uid("times")
+    found = fp.CEP.pattern(events.key_by("key"), PATTERNS[pattern])
+    return found.select(lambda match: match["c"][0].at - match["a"][0].at, output_type=int).uid("matches")
+
+
+if __name__ == "__main__":
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    source = fp.NumberSequenceSource(0, int(sys.argv[2]) - 1)
+    numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    matches(numbers, sys.argv[1]).sink_to(fp.DiscardSink()).uid("results")
+    env.execute("patterns")

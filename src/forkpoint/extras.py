@@ -46,6 +46,7 @@ _EXTRAS = PACKAGES | {
     "boto3.session": "s3",
     "opentelemetry.sdk": "otel",
     "networkx": "graphs",
+    "graphframes": "graphs",
 }
 
 

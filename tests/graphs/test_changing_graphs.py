@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import networkx as nx
 import pytest
 
 import forkpoint as fp
-from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
+from forkpoint.errors import GraphError, RestoreRefused, TypeNotSupported, UserFunctionError
+from forkpoint.graph.options import RestoreOptions
 from forkpoint.graphs import Graph
+from forkpoint.graphs.entries import Neighbors
 from forkpoint.testing import PAUSE, Eof, run_local
 
 
@@ -221,3 +224,57 @@ def test_lengths_are_numbers_above_0_and_the_start_is_a_vertex():
         graph.shortest_paths("a")
     with pytest.raises(TypeNotSupported):
         Graph.from_edges(env.from_collection([("a", "b")], fp.Types.TUPLE([str, str])), 0, 1).shortest_paths(7)
+
+
+def saved_graph(*results: str, start: str = "a", uid: str = "graph"):
+    """A job with these results of one graph."""
+
+    def build(env, source):
+        of = fp.Types.TUPLE([str, str])
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "edges", of).uid("edges")
+        graph = Graph.from_edges(stream, 0, 1, uid=uid)
+        return {name: graph.shortest_paths(start) if name == "shortest_paths" else getattr(graph, name)() for name in results}
+
+    return build
+
+
+EDGES = [("a", "b"), ("b", "c"), ("a", "d"), Eof(savepoint=True)]
+
+
+def test_paths_from_another_start_after_a_restore(tmp_path: Path) -> None:
+    saved = run_local(saved_graph("shortest_paths"), EDGES, state_root=tmp_path / "one").savepoint
+    changed, more = saved_graph("shortest_paths", start="b"), [*EDGES, ("c", "e"), PAUSE, ("c", "a")]
+    after = run_local(changed, more, state_root=tmp_path / "two", restore=saved).outputs["shortest_paths"]
+    assert sorted(after[:5], key=str) == [("a", None), ("b", 0), ("c", 1), ("d", None), ("e", 2)]
+    assert sorted(after[5:]) == [("a", 2), ("d", 3)]
+
+
+def test_a_result_cannot_be_added_to_a_graph_that_has_edges(tmp_path: Path) -> None:
+    saved = run_local(saved_graph("degrees"), EDGES, state_root=tmp_path / "one").savepoint
+    for result in ("connected_components", "two_coloring", "triangles", "shortest_paths"):
+        with pytest.raises(RestoreRefused, match=r"'graph-edges' has state from before, which it would not know"):
+            run_local(saved_graph("degrees", result), EDGES, state_root=tmp_path / result, restore=saved)
+    options = RestoreOptions(savepoint=saved, allow_non_restored=True)  # of the old graph
+    more = [*EDGES, ("c", "a"), ("c", "d")]
+    after = run_local(saved_graph("degrees", "triangles", uid="new"), more, state_root=tmp_path / "two", restore=options)
+    assert sorted(after.outputs["degrees"]) == [("a", 1, 0, 1), ("c", 0, 2, 2), ("d", 1, 0, 1)]
+
+
+def test_triangles_of_a_vertex_that_gets_many_edges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    load = Neighbors.load_pairs
+
+    def counted(self, pairs):
+        found = list(pairs)
+        asked.append(len(found))
+        load(self, found)
+
+    monkeypatch.setattr(Neighbors, "load_pairs", counted)
+
+    def build(env, source):
+        stream = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "edges", fp.Types.TUPLE([int, int])).uid("edges")
+        return Graph.from_edges(stream, 0, 1).triangles()
+
+    found = run_local(build, [*((0, n) for n in range(1, 200)), (1, 2)]).output
+    assert sorted(found) == [(0, 1), (1, 1), (2, 1)]
+    assert sum(asked) < 1000  # of 200 edges

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import forkpoint as fp
+from forkpoint.errors import ConfigError
 from forkpoint.graphs import Graph
 from forkpoint.testing import Eof, run_local
 
@@ -51,6 +52,10 @@ def test_a_saved_graph_in_networkx(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_saved_graph_in_dataframes(session: SparkSession, tmp_path: Path) -> None:
-    vertices, edges = Graph.of_savepoint(saved(tmp_path, "amount"), "payments").to_spark(session)
+    graph = Graph.of_savepoint(saved(tmp_path, "amount"), "payments")
+    vertices, edges = graph.to_spark(session)
     assert sorted(row.id for row in vertices.collect()) == ["a", "b", "c"]
     assert sorted((row.src, row.dst, row.value) for row in edges.collect()) == EDGES
+    jar = "io.graphframes:graphframes-spark4_2.13:"
+    with pytest.raises(ConfigError, match=f"this Spark session has not; start Spark with the setting spark.jars.packages={jar}"):
+        graph.to_graphframe(session)

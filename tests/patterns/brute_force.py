@@ -15,10 +15,11 @@ Where Flink is stricter than that, so is this:
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import permutations
 from typing import NamedTuple
 
-from forkpoint.patterns.pattern import Pattern, WithinType
+from forkpoint.patterns.conditions import condition_of
+from forkpoint.patterns.pattern import Grouping, Pattern, WithinType
 from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 
 
@@ -49,7 +50,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Stage:
-    """``low`` None: once. ``high`` None: without limit."""
+    """``low`` None: once. ``high`` None: without limit. A group that is greedy
+    ``accepts`` what its stages do."""
 
     how: str
     name: str = ""
@@ -63,6 +65,7 @@ class Stage:
     until: Condition | None = None
     within: int | None = None  # since the event before
     gap: int | None = None  # between its events
+    grouping: Grouping = Grouping.SEQUENCE
 
     @property
     def is_not(self):
@@ -70,7 +73,7 @@ class Stage:
 
     def __str__(self) -> str:
         """In short, for a failure."""
-        what = f"({' '.join(map(str, self.group))})" if self.group else f"{self.name}={self.accepts}"
+        what = f"({f' {self.grouping.value} '.join(map(str, self.group))})" if self.group else f"{self.name}={self.accepts}"
         times = "" if self.low is None else f"{{{self.low},{self.high}}} {self.inner}"
         flags = [name for name in ("optional", "greedy") if getattr(self, name)]
         flags += [f"{name} {value}" for name in ("until", "within", "gap") if (value := getattr(self, name)) is not None]
@@ -106,12 +109,16 @@ def _declared(stages, skip=None):
             )
             if stage.inner != "relaxed":
                 pattern = pattern.consecutive() if stage.inner == "next" else pattern.allow_combinations()
-        if stage.greedy:
+        if stage.greedy and not stage.group:
             pattern = pattern.greedy()
         if stage.until is not None:
             pattern = pattern.until(_function(stage.until))
         if stage.optional:
-            pattern = pattern.optional()
+            pattern = pattern._with(optional=True)  # also after a greedy stage
+        if stage.grouping is not Grouping.SEQUENCE:
+            times, condition = pattern._last.times, condition_of(_function(stage.accepts), "where")
+            times = times and replace(times, greedy=stage.greedy)
+            pattern = pattern._with(grouping=stage.grouping, times=times, condition=condition)
         if stage.within is not None:
             pattern = pattern.within(stage.within, WithinType.PREVIOUS_AND_CURRENT)
     return pattern
@@ -159,8 +166,19 @@ def _unrolled(stages, most) -> Iterator[tuple]:
     for at, stage in enumerate(stages):
         following = stages[at + 1] if at + 1 < len(stages) else None
         ways.append([(stage,)] if stage.is_not else list(_ways(stage, following, most)))
-    for way in product(*ways):
+    for way in _together(ways, most):
         yield tuple(slot for part in way for slot in part)
+
+
+def _together(ways, most):
+    """One of each of these ways, with as many slots as there may be."""
+    if not ways:
+        yield ()
+        return
+    for way in ways[0]:
+        left = most - sum(isinstance(each, Slot) for each in way)
+        if left >= 0:
+            yield from ((way, *others) for others in _together(ways[1:], left))
 
 
 def _ways(stage, following, most):
@@ -171,7 +189,7 @@ def _ways(stage, following, most):
     not_after = (following.accepts,) if following is not None and following.how == "not_followed_by" else ()
     for number in range(low, min(high, most) + 1):
         if stage.group:
-            yield from _group_ways(stage, number, most)
+            yield from ((*way, *left) for way in _group_ways(stage, number, most))
         else:
             ends = () if stage.until is None else (stage.until,)
             first = Slot(stage.name, stage.accepts, stage.how, not_itself=ends, within=stage.within)
@@ -181,10 +199,8 @@ def _ways(stage, following, most):
 
 
 def _group_ways(stage, number, most):
-    once = [way for way in _unrolled(_headed(stage), most - number + 1) if way]
-    for ways in product(once, repeat=number):
-        if sum(isinstance(slot, Slot) for way in ways for slot in way) > most:
-            continue
+    once = [way for order in _orders(stage) for way in _unrolled(_headed(stage, order), most - number + 1) if way]
+    for ways in _together([once] * number, most):
         found = []
         for at, way in enumerate(ways):
             found += [replace(way[0], how=stage.inner if at else stage.how), *way[1:]]
@@ -193,8 +209,18 @@ def _group_ways(stage, number, most):
         yield tuple(found)
 
 
-def _headed(group):
-    head, *others = group.group
+def _orders(group):
+    """The sequences of stages that a group stands for, preferred ones first."""
+    match group.grouping:
+        case Grouping.ONE:
+            return [(each,) for each in group.group]
+        case Grouping.ANY_ORDER:
+            return permutations(group.group)
+    return [group.group]
+
+
+def _headed(group, order):
+    head, *others = order
     return (replace(head, inner=group.inner), *others)
 
 
@@ -313,6 +339,17 @@ def _ended(spec, events, end, taken):
 
 
 # -- skipping
+
+
+def preferred(spec: Spec, found: list[Found]) -> list[dict[str, list[int]]]:
+    """The matches that are left of stages without quantifiers, where the strategy drops all others that begin with one event:
+    the one that ends first, of those the one that comes first in ``found``."""
+    begins, left = -1, []
+    for first in sorted({each.first for each in found}):
+        if first >= begins:
+            left.append(min((each for each in found if each.first == first), key=lambda each: each.at))
+            begins = _skipped_until(spec.skip, left[-1])
+    return [each.by_stage() for each in left]
 
 
 def assert_skipped(spec: Spec, found: list[Found], left: list[dict[str, list[int]]]) -> None:

@@ -3,7 +3,7 @@
 import tempfile
 from dataclasses import replace
 
-from brute_force import Condition, Event, Spec, Stage, assert_skipped, matches
+from brute_force import Condition, Event, Spec, Stage, assert_skipped, matches, preferred
 from hypothesis import example, given, note
 from hypothesis import strategies as st
 
@@ -13,6 +13,7 @@ from forkpoint.api.patterns import CEP
 from forkpoint.patterns.compiling import automaton_of
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
 from forkpoint.patterns.matching import Matcher, Runs
+from forkpoint.patterns.pattern import Grouping
 from forkpoint.patterns.skipping import AfterMatchSkipStrategy
 from forkpoint.patterns.stored import RunsCodec
 from forkpoint.testing import ABORT, Eof, TestSource, run_local
@@ -118,6 +119,52 @@ def strategies(draw, found):
     )
 
 
+# -- alternatives, and stages in any order, which SQL has
+
+ORDERED = [AfterMatchSkipStrategy.skip_to_next(), AfterMatchSkipStrategy.skip_past_last_event()]
+
+
+@st.composite
+def elements(draw, name, quantifiers, depth, *, must=False, last=False):
+    """A stage that comes right after the one before, or a group. ``must``: it has events. ``last``: it may be the last."""
+    kind = draw(st.sampled_from([None, None, None, *Grouping] if depth else [None]))
+    if kind is None:
+        found = Stage("next", name, Condition(draw(subsets), draw(st.sampled_from([None, None, None, name]))))
+    else:
+        number = draw(st.integers(2, 3))
+        ends = [kind is Grouping.SEQUENCE and at + 1 == number for at in range(number)]  # else Flink's sequence refuses too much
+        needed = [must or kind is Grouping.ONE or not at or (last and ends[at]) for at in range(number)]
+        parts = (
+            elements(
+                f"{name}g{at}", quantifiers, depth - 1, must=needed[at], last=ends[at] or (last and kind is not Grouping.SEQUENCE)
+            )
+            for at in range(number)
+        )
+        found = Stage("next", "", group=tuple(map(draw, parts)), grouping=kind)
+    times = draw(st.sampled_from([None, None, (1, None), (1, 2), (2, 2)])) if quantifiers else None
+    if kind is not None and times is None:
+        found = replace(found, low=1, high=1, inner="next")
+    if times is not None:
+        plain = kind is None or (kind is Grouping.ONE and all(each.name and each.low is None for each in found.group))
+        greedy = plain and not last and times != (2, 2) and draw(st.booleans())
+        if kind is not None and greedy:
+            if any(each.accepts.than for each in found.group):
+                greedy = False
+            found = replace(found, accepts=Condition("".join({kind for each in found.group for kind in each.accepts.kinds})))
+        found = replace(found, low=times[0], high=times[1], inner="next", greedy=greedy)
+    return replace(found, optional=quantifiers and not must and draw(st.booleans()))
+
+
+@st.composite
+def grouped(draw, *, quantifiers=True):
+    number = draw(st.integers(1, 3))
+    parts = (elements(f"s{at}", quantifiers, 2, must=at in (0, number - 1), last=at + 1 == number) for at in range(number))
+    first, *others = map(draw, parts)
+    skip = AfterMatchSkipStrategy.no_skip() if quantifiers else draw(st.sampled_from(ORDERED))
+    total = draw(st.sampled_from([3, 6, *[None] * quantifiers]))  # else partial matches hold others back at the end
+    return Spec((replace(first, how="begin"), *others), total, skip)
+
+
 def event_lists(most=8):
     row = st.tuples(st.sampled_from("abcabcd"), st.integers(0, 2), st.sampled_from([0, 1, 1, 2]))
 
@@ -214,6 +261,39 @@ def test_matches_are_skipped_in_the_order_of_their_first_events(spec, events):
 def test_partial_matches_are_the_same_from_state(spec, events):
     codec = RunsCodec(automaton_of(spec.pattern()))
     assert run(spec, events, lambda runs: codec.decode(codec.encode(runs))) == run(spec, events)
+
+
+def one(kinds, name, **more):
+    return Stage("next", name, Condition(kinds), **more)
+
+
+def group(*stages, how="next", grouping=Grouping.SEQUENCE):
+    return Stage(how, "", group=stages, low=1, high=1, inner="next", grouping=grouping)
+
+
+GREEDY = group(one("a", "s0", low=1, inner="next", greedy=True), one("b", "s1"), how="begin", grouping=Grouping.ONE)
+# Three matches wait until a longer one is complete, which begins earlier.
+LONG = group(one("d", "s0"), one("a", "s1"), one("b", "s2"), one("b", "s3"))
+SHORT = group(one("a", "s4"), group(one("b", "s5"), one("b", "s6"), one("b", "s7"), grouping=Grouping.ONE))
+
+
+@example(Spec((GREEDY, one("ac", "s2"))), kinds("ba"))
+@example(Spec((GREEDY, one("ac", "s2"))), kinds("aaac"))
+@examples(80)
+@given(grouped(), event_lists(most=5))
+def test_alternatives_and_stages_in_any_order_match_as_each_of_their_sequences(spec, events):
+    note(f"{spec} {' '.join(map(str, events))}")
+    codec = RunsCodec(automaton_of(spec.pattern()))
+    found = run(spec, events, lambda runs: codec.decode(codec.encode(runs)))
+    assert sorted(set(shown(found))) == sorted(set(shown(each.by_stage() for each in matches(spec, events))))
+
+
+@example(Spec((group(LONG, SHORT, how="begin", grouping=Grouping.ONE),), 9, ORDERED[0]), kinds("dabb"))
+@examples(60)
+@given(grouped(quantifiers=False), event_lists(most=10))
+def test_of_matches_that_end_with_one_event_that_of_the_first_alternatives_is_left(spec, events):
+    note(f"{spec} {' '.join(map(str, events))}")
+    assert run(spec, events) == preferred(spec, matches(spec, events))
 
 
 # -- jobs

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import forkpoint as fp
+from forkpoint import col
+from forkpoint.patterns.pattern import Grouping
 from forkpoint.state_processor import SavepointReader
 from forkpoint.testing import Eof, run_local
 
@@ -58,6 +60,50 @@ def test_a_pattern_explains_its_states() -> None:
     assert PATTERN.explain() == EXPLAINED
 
 
+def test_conditions_over_columns_are_shown_as_they_were_written() -> None:
+    either = fp.Pattern.begin("small").where(col("amount") < 1).followed_by("large").where((col("a") > 5) | (col("b") == 1))
+    lines = either.where(col("c") == 2).explain().splitlines()
+    assert lines[1] == "  takes an event if amount < 1 → large"
+    assert lines[3] == "  takes an event if ((a > 5) OR (b = 1)) and (c = 2) → match"
+
+
+EITHER = """\
+up or down, where matches begin
+  leaves it to up:1
+  leaves it to down
+up:1
+  takes an event if is_large(…) → up
+up
+  leaves it to after up
+  takes an event if is_large(…) → itself
+after up
+  leaves it to a, b in any order if not (is_large(…))
+down
+  takes an event → a, b in any order
+a, b in any order
+  leaves it to a:1
+  leaves it to b
+a:1
+  takes an event → b:1
+b:1
+  takes an event → match
+b
+  takes an event → a
+a
+  takes an event → match
+match"""
+
+
+def test_alternatives_and_any_order_which_sql_has_are_explained_and_drawn() -> None:
+    either = fp.Pattern.begin("up").where(is_large).one_or_more().consecutive().greedy().next("down")
+    one = fp.Pattern.begin(either).times(1).consecutive()._with(grouping=Grouping.ONE)
+    pattern = one.next(fp.Pattern.begin("a").next("b"))._with(grouping=Grouping.ANY_ORDER)
+    assert pattern.explain() == EITHER
+    shown = pattern._repr_html_()
+    assert "Pattern (up or down) next (a, b in any order)" in shown
+    assert shown.count("<rect") == 11
+
+
 def test_a_notebook_shows_a_drawing() -> None:
     shown = PATTERN._repr_html_()
     assert shown.count("<rect") == 6  # without the state of the refund
@@ -85,3 +131,4 @@ def test_the_partial_matches_of_a_key_tell_how_far_they_are(tmp_path: Path) -> N
         "has small at 150; waits for large (is_large(…)) until 1150",
     ]
     assert partial_matches.get("b") is None
+    assert pattern.progress(None) == []

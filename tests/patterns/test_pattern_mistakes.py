@@ -6,6 +6,7 @@ import pytest
 
 import forkpoint as fp
 from forkpoint import CEP
+from forkpoint.patterns import operator
 from forkpoint.patterns.conditions import SimpleCondition
 from forkpoint.patterns.functions import PatternProcessFunction
 from forkpoint.patterns.pattern import Pattern, WithinType
@@ -244,3 +245,19 @@ def test_a_pattern_that_may_wait_for_ever_is_warned_of(pattern, source, stage, c
         "as its input goes on: end them with within(…)"
     )
     assert caplog.messages == ([] if stage is None else [expected])
+
+
+@pytest.mark.parametrize(("repeated", "told"), [(a().one_or_more(), [105]), (a().one_or_more().greedy(), [])])
+def test_many_partial_matches_of_a_key_are_warned_of(repeated, told, monkeypatch, caplog):
+    monkeypatch.setattr(operator, "MANY", 100)
+
+    def build(env, source):
+        values = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "values").uid("values")
+        keyed = values.key_by(lambda value: "all", str)
+        found = CEP.pattern(keyed, repeated.followed_by("b").where(lambda value: value == "b")).in_processing_time()
+        return found.process(Matches(), str).uid("matches")
+
+    with caplog.at_level(logging.WARNING, "forkpoint"):
+        run_local(build, TestSource(["a"] * 20, type=str), parallelism=1)
+    found = [record.args for record in caplog.records if "against each of which" in record.getMessage()]
+    assert found == [("matches", "all", count) for count in told]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Generic
 
 from forkpoint.api.streams.base import check_type, operator_name
@@ -12,7 +13,7 @@ from forkpoint.api.streams.keys import ONE_KEY
 from forkpoint.api.streams.signatures import type_of_output
 from forkpoint.api.streams.streams import DataStream, KeyedStream
 from forkpoint.errors import GraphError
-from forkpoint.functions import OutputTag
+from forkpoint.functions import OutputTag, to_ms
 from forkpoint.functions.base import no_class
 from forkpoint.graph.transformations import is_endless
 from forkpoint.patterns.compiling import automaton_of
@@ -29,12 +30,20 @@ class CEP:
     """Complex event processing, after Flink's library of that name."""
 
     @staticmethod
-    def pattern(stream: DataStream[T], pattern: Pattern, comparator: Comparator | None = None) -> PatternStream[T]:
+    def pattern(
+        stream: DataStream[T],
+        pattern: Pattern,
+        comparator: Comparator | None = None,
+        *,
+        keep_events: timedelta | int | None = None,
+    ) -> PatternStream[T]:
         """Match a pattern in the elements of each key, in the order of their timestamps.
 
         ``stream``: keyed; all elements of a stream without keys go through one subtask. ``comparator(a, b)``: negative if ``a``
-        comes before ``b``, for elements with one timestamp; without it they keep the order in which they came. GraphError for a
-        pattern that can never match, or whose end cannot be known.
+        comes before ``b``, for elements with one timestamp; without it they keep the order in which they came. ``keep_events``:
+        for how long (int: ms) all events of a key stay in state, so that a changed pattern is matched in them, too; without it
+        only those of partial matches. ConfigError for less than 1 ms, GraphError for a pattern that can never match, or whose
+        end cannot be known.
         """
         check_type(stream, DataStream, "CEP.pattern")
         check_type(pattern, Pattern, "CEP.pattern")
@@ -49,7 +58,8 @@ class CEP:
                 pattern.outline,
                 stage,
             )
-        return PatternStream(stream, bound, comparator)
+        keep_ms = 0 if keep_events is None else to_ms(keep_events, "keep_events of CEP.pattern()", minimum_ms=1)
+        return PatternStream(stream, bound, comparator, _keep_ms=keep_ms)
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,7 @@ class PatternStream(Generic[T]):
     _comparator: Comparator | None = None
     _late_tag: OutputTag[Any] | None = None
     _event_time: bool = True
+    _keep_ms: int = 0
 
     def in_event_time(self) -> PatternStream[T]:
         """Sort elements by their timestamps, each once the watermark has passed it; this is the default."""
@@ -143,5 +154,13 @@ class PatternStream(Generic[T]):
         self, function: PatternProcessFunction[Any, Any], method: str, named: Any, output_type: TypeInformation | None
     ) -> DataStream[Any]:
         keyed = self._input if isinstance(self._input, KeyedStream) else self._input._keyed(ONE_KEY)
-        spec = PatternSpec(self._pattern, function, keyed._element_type, self._comparator, self._late_tag, self._event_time)
+        spec = PatternSpec(
+            self._pattern,
+            function,
+            keyed._element_type,
+            self._comparator,
+            self._late_tag,
+            self._event_time,
+            keep_ms=self._keep_ms,
+        )
         return keyed._operator(spec, operator_name(f"pattern {method}", named), output_type)

@@ -23,9 +23,37 @@ class PlanInput(Record, frozen=True, kw_only=True):
     crosses: bool = False
 
 
+class PlanEdge(Record, frozen=True, kw_only=True):
+    """What a state does with an event. ``action``: take, ignore or proceed. ``condition``: in words, "" if it always holds.
+    ``target``: the number of a state."""
+
+    action: str
+    condition: str
+    target: Count
+
+
+class PlanState(Record, frozen=True, kw_only=True):
+    """A state of a pattern's automaton, as in ``forkpoint.patterns.automaton``."""
+
+    name: str
+    stage: str
+    kind: str
+    within_ms: Count | None = None
+    edges: list[PlanEdge]
+
+
+class PlanPattern(Record, frozen=True, kw_only=True):
+    """``states``: from the one on in which matches begin. ``explanation``: the same in words. ``total_ms``: how long a match may
+    take."""
+
+    states: list[PlanState]
+    explanation: str
+    total_ms: Count | None = None
+
+
 class PlanOperator(Record, frozen=True, kw_only=True):
     """``generated_uid``: the program did not set the uid. ``type``: of its output, in words. ``properties``: of a query's
-    operator."""
+    operator. ``pattern``: which it matches."""
 
     uid: Name
     name: str
@@ -35,6 +63,7 @@ class PlanOperator(Record, frozen=True, kw_only=True):
     stateful: bool = False
     type: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    pattern: PlanPattern | None = None
     inputs: list[PlanInput] = field(default_factory=list)
 
 

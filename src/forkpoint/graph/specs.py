@@ -53,11 +53,13 @@ class DeclaredState:
 class OperatorSpec:
     """The definition of an operator, which is sent to the tasks.
 
-    ``kind``: the operator's kind in savepoints and on the web page. ``keyed``: whether it has keyed state.
+    ``kind``: the operator's kind in savepoints and on the web page. ``keyed``: whether it has keyed state. ``follows_inputs``:
+    whether it takes net changes of what its inputs keep in state, so that it cannot start empty when they do not.
     """
 
     kind: ClassVar[str]
     keyed: ClassVar[bool] = False
+    follows_inputs: ClassVar[bool] = False
 
     @property
     def function(self) -> Any:

@@ -2,12 +2,14 @@
 
     Graph               ``Graph.from_edges(stream)``, then ``degrees()``, ``aggregate_neighbors()``,
                         ``connected_components()``, ``two_coloring()``, ``triangles()``,
-                        ``shortest_paths(start)``
-    SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx and GraphFrames
+                        ``triangle_estimate(size)``, ``shortest_paths(start)``, ``spanner(stretch)``,
+                        ``snapshots(size)``
+    SavedGraph          ``Graph.of_savepoint(path, uid)``, for networkx, Spark and GraphFrames
 
 `edges` makes net changes of what comes in; `degrees` and `neighborhoods` follow them by vertex. `forest` keeps the components
-of a graph, over `entries` of state of which it reads only those it touches; `components`, `triangles` and `shortest_paths` are
-the operators on that state, and `whole` is what they have in common. `saved` gives a graph to other libraries.
+of a graph, over `entries` of state of which it reads only those it touches; `components`, `triangles`, `shortest_paths`,
+`spanner` and `estimates`, from a sample, are the operators on that state, and `whole` is what they have in common.
+`snapshots` are graphs of windows. `saved` gives a graph to other libraries.
 """
 
 from typing import TYPE_CHECKING

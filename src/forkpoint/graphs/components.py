@@ -43,6 +43,7 @@ class ComponentsSpec(KeyedSpec):
     """Net changes of edges, with one key for all."""
 
     kind = "graph_components"
+    follows_inputs = True
 
     vertex_type: TypeInformation
 
@@ -61,6 +62,7 @@ class ComponentsSpec(KeyedSpec):
 @dataclass(frozen=True)
 class ColoringSpec(ComponentsSpec):
     kind = "graph_coloring"
+    follows_inputs = True
 
     @property
     def node_type(self) -> TypeInformation:

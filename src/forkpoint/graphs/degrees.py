@@ -24,6 +24,7 @@ class DegreesSpec(KeyedSpec):
     """Net changes of edges, by source and, as the second input, by target."""
 
     kind = "graph_degrees"
+    follows_inputs = True
 
     vertex_type: TypeInformation
 

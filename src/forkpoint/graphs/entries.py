@@ -43,6 +43,10 @@ class Entries:
         for key, data in zip(missing, self._backend.store.get_many([prefix + key for key in missing]), strict=True):
             self.before[key] = self.now[key] = None if data is None else decode(data)
 
+    def load_all(self) -> None:
+        names = self._backend.store.scan_prefixes([self._prefix]).keys
+        self.load([name[len(self._prefix) :] for name in names])
+
     def collect(self, log: ChangeLog) -> None:
         for key, value in self.now.items():
             if value != self.before.get(key):

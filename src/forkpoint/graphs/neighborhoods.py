@@ -24,6 +24,7 @@ class NeighborhoodsSpec(KeyedSpec):
     """Net changes of edges, by source and, as the second input, by target. ``value_type``: of edges, None without values."""
 
     kind = "graph_neighborhoods"
+    follows_inputs = True
 
     fn: Callable[[Any, list[Any]], Any]
     vertex_type: TypeInformation

@@ -23,6 +23,10 @@ def edge_change_type(vertex: TypeInformation, value: TypeInformation | None) -> 
     return classless("namedtuple", "EdgeChange", fields if value is None else (*fields, Field("value", value)))
 
 
+def edge_type(vertex: TypeInformation) -> RecordType:
+    return classless("namedtuple", "Edge", (Field("source", vertex), Field("target", vertex)))
+
+
 def degree_type(vertex: TypeInformation) -> RecordType:
     numbers = (Field(name, Types.LONG()) for name in ("in_degree", "out_degree", "degree"))
     return classless("namedtuple", "Degree", (Field("vertex", vertex), *numbers))
@@ -44,10 +48,21 @@ def triangles_type(vertex: TypeInformation) -> RecordType:
     return classless("namedtuple", "Triangles", (Field("vertex", vertex), Field("triangles", Types.LONG())))
 
 
+def estimate_type() -> RecordType:
+    numbers = (Field(name, Types.LONG()) for name in ("edges", "sampled"))
+    return classless("namedtuple", "TriangleEstimate", (Field("triangles", Types.DOUBLE()), *numbers))
+
+
 def neighbor_type(vertex: TypeInformation, value: TypeInformation | None) -> RecordType:
     """Neighbor(vertex, outgoing), and the edge's ``value`` if edges have one."""
     fields = (Field("vertex", vertex), Field("outgoing", Types.BOOLEAN()))
     return classless("namedtuple", "Neighbor", fields if value is None else (*fields, Field("value", value)))
+
+
+def incidence_type(vertex: TypeInformation, value: TypeInformation | None) -> RecordType:
+    """Incidence(vertex, neighbor, outgoing), and the edge's ``value`` if edges have one."""
+    fields = (Field("vertex", vertex), Field("neighbor", vertex), Field("outgoing", Types.BOOLEAN()))
+    return classless("namedtuple", "Incidence", fields if value is None else (*fields, Field("value", value)))
 
 
 def neighborhood_type(vertex: TypeInformation, result: TypeInformation) -> RecordType:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-from forkpoint.errors import GraphError
+from forkpoint.errors import ConfigError, GraphError
 from forkpoint.extras import require
 from forkpoint.state_processor import LiveState, SavepointReader
 
@@ -45,3 +46,23 @@ class SavedGraph:
         edges = rows.selectExpr("key_f0 AS src", "key_f1 AS dst", "value")
         vertices = edges.selectExpr("src AS id").union(edges.selectExpr("dst AS id")).distinct()
         return vertices, edges
+
+    def to_graphframe(self, spark: Any) -> Any:
+        """A ``graphframes.GraphFrame`` of ``to_spark``'s DataFrames.
+
+        Raises ConfigError if graphframes-py is not installed, or the session has not its jar, and GraphError as ``to_spark``.
+        """
+        require("graphframes", "to_graphframe()")
+        from graphframes import GraphFrame
+
+        vertices, edges = self.to_spark(spark)
+        try:
+            return GraphFrame(vertices, edges)
+        except Exception as error:  # of Py4J
+            if "java.lang.ClassNotFoundException: org.graphframes" not in str(error):
+                raise
+            jar = f"io.graphframes:graphframes-spark{spark.version[0]}_2.13:{version('graphframes-py')}"
+            raise ConfigError(
+                f"to_graphframe() needs the jar of GraphFrames, which this Spark session has not; start Spark with the setting "
+                f"spark.jars.packages={jar}, or with the jar's path in spark.jars"
+            ) from error

@@ -34,6 +34,7 @@ class ShortestPathsSpec(KeyedSpec):
     """Net changes of edges, with one key for all. ``start``: the vertex. ``length_type``: of edges; None if each has length 1."""
 
     kind = "graph_shortest_paths"
+    follows_inputs = True
 
     start: Any
     vertex_type: TypeInformation
@@ -82,6 +83,10 @@ class ShortestPaths(OfWholeGraph):
             state.begin()
         distances.load([self._start, *(vertex for source, target, *_ in edges for vertex in (source, target))])
         now = distances.now
+        begins = now[self._start] != 0  # the graph, or this start: the saved distances are from another
+        if begins:
+            distances.load_all()
+            now.update(dict.fromkeys(now))
         now[self._start] = 0
         ends: list[tuple[Number, bytes]] = []  # of shortest paths, by distance
         for source, target, length, removed in edges:
@@ -98,6 +103,9 @@ class ShortestPaths(OfWholeGraph):
         for vertex in lost:
             now[vertex] = None
             queue += [(at, vertex) for at in self._ways(vertex, lost)]
+        if begins:
+            self._load(out, self._start, queue)
+            queue += [(length, target) for target, length in out.of(self._start).items()]
         self._settle(queue)
         for state in (distances, out, into):
             state.collect(self._log)

@@ -27,6 +27,7 @@ class TrianglesSpec(KeyedSpec):
     """Net changes of edges, with one key for all."""
 
     kind = "graph_triangles"
+    follows_inputs = True
 
     vertex_type: TypeInformation
 
@@ -65,13 +66,14 @@ class Triangles(OfWholeGraph):
                 changed[pair] = link is None
             else:
                 neighbors.set(pair, (count, False))
-        # Of each changed edge, the neighbors of its end with fewer, and whether these are the other end's neighbors, too.
-        few = {pair: pair if self._degree(pair[0]) <= self._degree(pair[1]) else pair[::-1] for pair in changed}
-        neighbors.load(dict.fromkeys(small for small, _ in few.values()))
         by_vertex: dict[bytes, list[bytes]] = {}
         for first, second in changed:
             by_vertex.setdefault(first, []).append(second)
             by_vertex.setdefault(second, []).append(first)
+        # Of each changed edge, the neighbors of its end with fewer, and whether these are the other end's neighbors, too.
+        degrees = {vertex: self._degree(vertex) + len(others) for vertex, others in by_vertex.items()}
+        few = {pair: pair if degrees[pair[0]] <= degrees[pair[1]] else pair[::-1] for pair in changed}
+        neighbors.load(dict.fromkeys(small for small, _ in few.values()))
         neighbors.load_pairs(
             (large, other)
             for small, large in few.values()

@@ -28,11 +28,14 @@ class OfWholeGraph(KeyedOperator):
         if inputs[0].size:
             self._backend.begin([0], epoch.processing_time_ms, lambda: epoch.window.start)
             results = self._update(inputs[0])
-        rows = list(zip(map(self._vertex.decode, results), results.values(), strict=True))
+        rows = list(map(self._row, results, results.values()))
         return Outputs(net_changes(rows, list(results), epoch, self._stage, self._of))
 
     def changes(self) -> ChangeLog:
         return self._log
+
+    def _row(self, key: bytes, result: Any) -> tuple[Any, ...]:
+        return self._vertex.decode(key), result
 
     @abstractmethod
     def _update(self, changes: Batch) -> dict[bytes, Any]:

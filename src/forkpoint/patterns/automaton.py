@@ -18,6 +18,7 @@ class Action(Enum):
 
 class Kind(Enum):
     NORMAL = "normal"
+    FORK = "either"  # prefers its first edges
     FINAL = "final"  # the match is complete
     STOP = "stop"  # an event has come that must not
     PENDING = "pending"  # the match is complete if nothing comes until its time is over

@@ -1,8 +1,8 @@
 """Changed patterns: what they are compared by, and what becomes of partial matches that were saved by another pattern.
 
 If only names of stages differ, partial matches wait under the new names. Otherwise the events that they have are matched again:
-those that no longer fit vanish, and others may appear. Events that were passed over are not in state: in their places comes one
-that no condition accepts.
+those that no longer fit vanish, and others may appear. Events that were passed over are not in state, unless they are kept for
+some time: in their places comes one that no condition accepts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from forkpoint.patterns.conditions import Always, Atom, Condition, Either, Not
 from forkpoint.patterns.matching import Matcher, Run, Runs, Truth
 from forkpoint.patterns.pattern import Pattern, Stage
 from forkpoint.patterns.stored import RunsCodec, events_in, stored_paths
+from forkpoint.wording import duration
 
+KEEP = "keep_events_ms"
 _AGAIN = "its pattern has changed: its partial matches are matched again, from the events that they have"
 
 
-def definition_of(pattern: Pattern) -> dict[str, Any]:
-    """What a pattern's saved state depends on, as JSON. Functions in Python are not looked into, as elsewhere."""
+def definition_of(pattern: Pattern, keep_ms: int = 0) -> dict[str, Any]:
+    """What a pattern's saved state depends on, as JSON. Functions in Python are not looked into, as elsewhere. ``keep_ms``: how
+    long all events are kept."""
     skip = [pattern.skip.kind, pattern.skip.stage] if pattern.skip.stage else [pattern.skip.kind]
-    return {"pattern": [_stage(stage) for stage in pattern.stages], "skip": skip}
+    found = {"pattern": [_stage(stage) for stage in pattern.stages], "skip": skip}
+    return {**found, KEEP: keep_ms} if keep_ms else found
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
@@ -57,9 +61,9 @@ def compare(saved: dict[str, Any], wanted: dict[str, Any]) -> str:
     """What becomes of saved partial matches; "" if nothing has changed."""
     if saved == wanted:
         return ""
-    renamed = renames(saved, wanted)
+    renamed, kept_ms = renames(saved, wanted), saved.get(KEEP)
     if renamed is None:
-        return _AGAIN
+        return f"{_AGAIN}, and all others of the last {duration(kept_ms)}" if kept_ms and KEEP in wanted else _AGAIN
     changed = [f"{old!r} is now {new!r}" for new, old in renamed.items() if old != new]
     return f"stage {', '.join(changed)}" if changed else "its partial matches go on"
 
@@ -101,14 +105,20 @@ class Changed:
         }
         return Changed(matcher, RunsCodec(matcher.automaton, renamed, {old: new for new, old in names.items()}))
 
-    def runs(self, stored: bytes, answers: Callable[[int, int], Truth]) -> Runs:
-        """``answers(number, time in ms)``: what conditions say of an event."""
-        return self._matched_again(stored, answers) if self.codec is None else self.codec.decode(stored)
+    def runs(self, stored: bytes, kept: Mapping[int, int], until_ms: int, answers: Callable[[int, int], Truth]) -> Runs:
+        """``kept``: other events in state, as times by number. With those, nothing is left whose time was over by ``until_ms``.
+        ``answers(number, time in ms)``: what conditions say of an event."""
+        if self.codec is not None:
+            return self.codec.decode(stored)
+        runs = self._matched_again(stored, kept, answers)
+        if kept:
+            self.matcher.advance(runs, until_ms)
+        return runs
 
-    def _matched_again(self, stored: bytes, answers: Callable[[int, int], Truth]) -> Runs:
+    def _matched_again(self, stored: bytes, kept: Mapping[int, int], answers: Callable[[int, int], Truth]) -> Runs:
         last_steps, next_event = stored_paths(stored)
         runs = Runs()
-        for number, at_ms in sorted(events_in(last_steps).items()):
+        for number, at_ms in sorted({**events_in(last_steps), **kept}.items()):
             self.matcher.advance(runs, at_ms)
             if runs.next_event < number:
                 self.matcher.accept(runs, at_ms, _nothing)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from forkpoint.patterns.automaton import Action, Automaton, Edge, Kind, State
 from forkpoint.patterns.conditions import ALWAYS, Atom, Condition, Not, atoms_of, both
-from forkpoint.patterns.pattern import Contiguity, Pattern, Stage, Times, check
+from forkpoint.patterns.pattern import Contiguity, Grouping, Pattern, Stage, Times, check, grouped
 
 FINAL = "$end"
 AGAIN = "$again"
@@ -22,6 +22,11 @@ AGAIN = "$again"
 def automaton_of(pattern: Pattern) -> Automaton:
     """The automaton of a pattern. Raises GraphError if the pattern cannot match, or its last stage waits forever."""
     check(pattern)
+    return compiled(pattern)
+
+
+def compiled(pattern: Pattern) -> Automaton:
+    """The automaton of a pattern that has been checked, or of SQL, where several stages may have one name."""
     compiler = _Compiler(total_ms=pattern.total_ms)
     final = compiler.state(FINAL, Kind.FINAL)
     start = compiler.sequence(_Level(pattern.stages), final)
@@ -147,9 +152,35 @@ class _Compiler:
 
     def sequence(self, level: _Level, sink: _Draft) -> _Draft:
         """The states of a level's stages; the first of them."""
+        if level.group is not None and level.group.grouping is not Grouping.SEQUENCE:
+            return self._fork(level, level.group.grouping, sink, {})
         for at in range(len(level.stages) - 1, -1, -1):
             sink = self._stage(_Here(level, at), sink)
         return sink
+
+    def _fork(self, level: _Level, grouping: Grouping, sink: _Draft, known: dict[tuple[Stage, ...], _Draft]) -> _Draft:
+        """The state that leaves an event to the first states of several stages, of which one has events, or all in any order.
+        ``known``: by the stages that have had none yet, wherever those that had come from."""
+        if level.stages in known:
+            return known[level.stages]
+        heads = []
+        for stage in reversed(level.stages):
+            after, others = sink, tuple(each for each in level.stages if each is not stage)
+            if grouping is Grouping.ANY_ORDER and others:
+                after = self._fork(replace(level, stages=others), grouping, sink, known)
+            if stage.ends_greedy and after.kind is not Kind.FINAL:  # what comes after it, yields only where it comes after it
+                sink_of_greedy = self.state(f"after {stage.outline}", Kind.NORMAL)
+                sink_of_greedy.add(Action.PROCEED, after)
+                after = sink_of_greedy
+            heads.append(self._stage(_Here(replace(level, stages=(stage,)), 0), after))
+        if len(heads) == 1:
+            fork = heads[0]
+        else:
+            fork = self.state(grouped([each.outline for each in level.stages], grouping), Kind.FORK)
+            for head in reversed(heads):
+                fork.add(Action.PROCEED, head)
+        known[level.stages] = fork
+        return fork
 
     def _stage(self, here: _Here, sink: _Draft) -> _Draft:
         stage = here.stage
@@ -285,6 +316,8 @@ class _Compiler:
 
     def _group_loop(self, here: _Here, group: Pattern, sink: _Draft) -> _Draft:
         stage = here.stage
+        if stage.greedy:
+            self._yields_to(stage, sink, here.take)
         again = self.state(AGAIN, Kind.NORMAL)
         level = _Level(group.stages, stage, False, here.following)
         head = self.sequence(level, again)

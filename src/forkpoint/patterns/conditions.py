@@ -70,11 +70,12 @@ class ColumnExpression(Protocol):
 @dataclass(frozen=True, eq=False)
 class Atom:
     """A condition that a program gives: a function of an element, or of an element and what matched before (``iterative``), or an
-    expression over ``columns``."""
+    expression over ``columns``. ``text``: what a function asks, in words."""
 
     accepts: Callable[..., Any]
     iterative: bool = False
     columns: ColumnExpression | ColumnCondition | None = None
+    text: str = ""
 
     @property
     def function(self) -> Function | None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 
-from forkpoint.functions import MapStateDescriptor
+from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.patterns.conditions import Atom, IterativeCondition
 from forkpoint.patterns.functions import Matched, PatternProcessFunction
-from forkpoint.patterns.matching import Match, Run, steps_of
+from forkpoint.patterns.matching import Match, Run, Step, steps_of
+from forkpoint.patterns.stored import Earlier, sources_of
 from forkpoint.runtime.event_time.watermarks import timer_position, timer_positions
 from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.runtime.state.guard import Guard
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
+from forkpoint.state import prefix_stop
 from forkpoint.types import TypeInformation, Types
 
 _NUMBER = Types.LONG()
+Events = list[tuple[int, Any, int]]
+"""Elements with their times in ms, and their places among the elements that are asked at once."""
 
 
 class KeyEvents:
@@ -61,8 +65,60 @@ class KeyEvents:
             log.values.append(self._guard.encoded(self._kept[number]))
         log.delete([self._name(number) for number in sorted(held - needed)])
 
+    def stored(self) -> set[int]:
+        """The numbers of all events of the current key that are in state."""
+        found = self._backend.store.scan(self._prefix, prefix_stop(self._prefix))
+        return {_NUMBER.decode(name[len(self._prefix) :]) for name, _ in found}
+
     def _name(self, number: int) -> bytes:
         return self._prefix + _NUMBER.encode(number)
+
+
+class Remembered:
+    """What is known of each key also when it has no partial matches: its number of matches if it is ``numbered``, and of its last
+    rows the fields that later ones show (``earlier``)."""
+
+    def __init__(
+        self, backend: KeyedBackend, state: ValueStateDescriptor[Any], numbered: bool, earlier: tuple[Earlier, ...]
+    ) -> None:
+        backend.record("value", state.name, state.value_type, definition=state.definition)
+        self._backend, self._sid, self._type = backend, backend.sid(state.name), state.value_type
+        self._numbered, self._earlier, self._sources = numbered, earlier, sources_of(earlier)
+        self._names: Sequence[bytes] = ()
+        self._stored: Sequence[bytes | None] = ()
+        self._rows: dict[int, list[tuple[Any, ...]]] = {}  # of keys with events in this epoch
+
+    def begin(self) -> None:
+        self._names, self._rows = self._backend.prefixes(self._sid), {}
+        self._stored = self._backend.store.get_many(self._names)
+
+    def _known(self, key: int) -> tuple[int, list[tuple[Any, ...]]]:
+        data = self._stored[key]
+        known = () if data is None else self._type.decode(data)
+        return known[0] if known and self._numbered else 0, known[-1] if known and self._earlier else []
+
+    def matches(self, key: int) -> int:
+        """How many the key had so far."""
+        return self._known(key)[0]
+
+    def filled(self, key: int, events: Events) -> Events:
+        """The next events of a key, with what they show of earlier ones."""
+        rows, found = list(self._known(key)[1]), []
+        for time_ms, element, row in events:
+            values = list(element)
+            for at, of, before in self._earlier:
+                values[at] = rows[-before][self._sources.index(of)] if before <= len(rows) else None
+            rows.append(tuple(element[at] for at in self._sources))
+            found.append((time_ms, element.with_values(values), row))
+        self._rows[key] = rows[-max(each.before for each in self._earlier) :]
+        return found
+
+    def store(self, key: int, matches: int, log: ChangeLog) -> None:
+        known = self._known(key)
+        rows = self._rows.get(key, known[1])
+        if (matches, rows) != known:
+            log.keys.append(self._names[key])
+            log.values.append(self._type.encode(((matches,) * self._numbered) + ((rows,) if self._earlier else ())))
 
 
 class Asked(IterativeCondition.Context):
@@ -101,6 +157,17 @@ class Asked(IterativeCondition.Context):
         steps = () if self._run is None else steps_of(self._run)
         return self._events.elements([step.event for step in steps if step.stage == name])
 
+    def steps(self) -> Iterator[Step]:
+        """What the partial match has accepted so far, the last first."""
+        step = None if self._run is None else self._run.step
+        while step is not None:
+            yield step
+            step = step.before
+
+    def element(self, step: Step) -> Any:
+        """The element of one of its steps."""
+        return self._events.elements((step.event,))[0]
+
     def matched(self) -> list[tuple[str, Any]]:
         """The elements that the partial match has accepted so far, in order, each with its stage."""
         steps = () if self._run is None else steps_of(self._run)
@@ -125,6 +192,7 @@ class Emission(PatternProcessFunction.Context):
         self._keys: list[int] = []
         self._match: Match = {}
         self._time_ms = 0
+        self.number = 0  # of the match, among those of its key, if they are counted
         self._processing_time_ms = processing_time_ms
 
     def matched(self, match: Match, time_ms: int) -> Matched:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+from forkpoint.checkpoint.plan import PlanEdge, PlanPattern, PlanState
 from forkpoint.markup import Arrow, Node, drawing, page
 from forkpoint.patterns.automaton import Action, Automaton, Edge, Kind, State
 from forkpoint.patterns.conditions import All, Always, Atom, Condition, Either, Not
@@ -34,18 +37,31 @@ class Progress:
 
 def condition_text(condition: Condition) -> str:
     """A condition, in words; "" if every event holds it."""
+    text = _text(condition)
+    return text[1:-1] if isinstance(condition, Atom) and _is_enclosed(text) else text
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether all of it is within one pair of parentheses."""
+    depths = list(accumulate((each == "(") - (each == ")") for each in text))
+    return text.startswith("(") and 0 not in depths[:-1] and depths[-1] == 0
+
+
+def _text(condition: Condition) -> str:
     match condition:
         case Always():
             return ""
-        case Atom(accepts=accepts, columns=columns):
+        case Atom(accepts=accepts, columns=columns, text=text):
+            if text:
+                return text
             name = getattr(accepts, "__qualname__", type(accepts).__name__).rpartition(".<locals>.")[2]
-            return f"{name}(…)" if columns is None else str(columns)
+            return f"{name}(…)" if columns is None else re.sub(r"`(\w+)`", r"\1", str(columns))
         case Not(of):
             return f"not ({condition_text(of)})"
         case All(left, right):
-            return f"{condition_text(left)} and {condition_text(right)}"
+            return f"{_text(left)} and {_text(right)}"
         case Either(left, right):
-            return f"({condition_text(left)} or {condition_text(right)})"
+            return f"({_text(left)} or {_text(right)})"
 
 
 def explained(automaton: Automaton) -> str:
@@ -58,6 +74,25 @@ def explained(automaton: Automaton) -> str:
     if automaton.total_ms is not None:
         lines.append(f"within {duration(automaton.total_ms)} from the first event to the last")
     return "\n".join(lines)
+
+
+def recorded(automaton: Automaton) -> PlanPattern:
+    """The automaton in a run's record, for the web page."""
+    last = len(automaton.states) - 1
+    states = [
+        PlanState(
+            name=state.name,
+            stage=state.stage,
+            kind=state.kind.value,
+            within_ms=state.within_ms,
+            edges=[
+                PlanEdge(action=edge.action.value, condition=condition_text(edge.condition), target=last - edge.target)
+                for edge in state.edges
+            ],
+        )
+        for state in reversed(automaton.states)
+    ]
+    return PlanPattern(states=states, explanation=explained(automaton), total_ms=automaton.total_ms)
 
 
 def _title(automaton: Automaton, state: State) -> str:
@@ -117,7 +152,9 @@ def html(title: str, automaton: Automaton) -> str:
 
 
 def progress(automaton: Automaton, saved: Any) -> list[Progress]:
-    """How far the partial matches of a key are. ``saved``: the value of its state ``partial_matches``."""
+    """How far the partial matches of a key are. ``saved``: the value of its state ``partial_matches``, None without any."""
+    if saved is None:
+        return []
     runs = RunsCodec(automaton).decode(RUNS.encode(RUNS.accept(saved)))
     found = []
     for run in runs.partial:

@@ -6,6 +6,7 @@ before, so runs that began alike share their first steps. The semantics are thos
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,6 +105,7 @@ class Matcher:
         self.automaton, self._skip, self._uid = automaton, skip, uid
         self._states = automaton.states
         # What was asked to decide about an event, by state: decisions are found by these questions from then on.
+        self._prefers = any(state.kind is Kind.FORK for state in automaton.states)
         self._asked: list[_Question | _Decision | None] = [None] * len(automaton.states)
 
     # -- events
@@ -173,7 +175,8 @@ class Matcher:
         stops, moves, waiting = False, [], [state]
         while waiting:
             here = waiting.pop()
-            for edge in self._open(here, ask):
+            edges = list(self._open(here, ask))
+            for edge in edges[::-1] if self._states[here].kind is Kind.FORK else edges:
                 if edge.action is Action.PROCEED:
                     waiting.append(edge.target)
                 elif self._states[edge.target].kind is Kind.STOP:
@@ -233,12 +236,18 @@ class Matcher:
         matches = []
         skips = self._skip.kind != "no_skip"
         for run in found:
-            _push(runs.completed, run)
+            if self._prefers:
+                insort(runs.completed, run, key=_start)  # which is a heap, too
+            else:
+                _push(runs.completed, run)
         while runs.completed:
             first = runs.completed[0]
             if skips and partial and first.start > partial[0].start:
                 break  # one that began earlier may still match, and skip this one
-            _pop(runs.completed)
+            if self._prefers:
+                runs.completed.pop(0)
+            else:
+                _pop(runs.completed)
             match = events_of(first)
             until = self._skipped_until(match) if skips else None
             if until is not None:
@@ -260,7 +269,7 @@ class Matcher:
         where = f"operator {self._uid!r}: cannot skip to {skip.stage!r} after a match of events {match}"
         if events is None:
             if skip.throws:
-                raise UserFunctionError(f"{where}: it has no such event; use a strategy without throw_exception_on_miss()")
+                raise UserFunctionError(f"{where}: it has no such event; skip to what every match has")
             return None
         to = events[0] if skip.kind == "skip_to_first" else events[-1]
         if skip.throws and to == first:
@@ -297,6 +306,10 @@ def _joined(known: _Question | _Decision | None, new: _Question | _Decision) -> 
 
 # -- matches that wait, in a heap as Java's PriorityQueue: which of several that began with one event comes first, and so skips
 # the others, is up to how it moves them
+
+
+def _start(run: Run) -> int:
+    return run.start
 
 
 def _push(heap: list[Run], run: Run) -> None:

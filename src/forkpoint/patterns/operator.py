@@ -7,6 +7,7 @@ timer. In processing time events are taken as they come, at the time of the epoc
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,21 +22,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from forkpoint.errors import ForkpointError
-from forkpoint.functions import OutputTag
+from forkpoint.functions import OutputTag, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.patterns.changes import Changed, definition_of
-from forkpoint.patterns.compiling import automaton_of
+from forkpoint.patterns.changes import KEEP, Changed, definition_of
+from forkpoint.patterns.compiling import compiled
 from forkpoint.patterns.conditions import Atom
-from forkpoint.patterns.events import Asked, Emission, KeyEvents
+from forkpoint.patterns.events import Asked, Emission, Events, KeyEvents, Remembered
 from forkpoint.patterns.functions import PatternProcessFunction, TimedOutPartialMatchHandler
-from forkpoint.patterns.matching import Matcher, Runs, Step, Truth
+from forkpoint.patterns.keeping import KeptEvents, event_times_descriptor
+from forkpoint.patterns.matching import Match, Matcher, Runs, Truth
 from forkpoint.patterns.pattern import Pattern
 from forkpoint.patterns.stored import (
     PARTIAL_MATCHES,
     RUNS,
+    Earlier,
     RunsCodec,
     events_descriptor,
     events_in,
+    remembered_descriptor,
     runs_descriptor,
     stored_paths,
 )
@@ -53,16 +57,23 @@ from forkpoint.state import decode_state_key, decode_timer_key, in_groups, sid_r
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
-Events = list[tuple[int, Any, int]]
-"""Elements with their times in ms, and their places among the elements that are asked at once."""
 Bools = npt.NDArray[np.bool_]
+
+log = logging.getLogger("forkpoint")
+MANY = 10_000
+"""From this number of partial matches of a key on, an operator says so: each event is held against all of them."""
+_MANY = (
+    "operator %r: key %r has %d partial matches, against each of which an event is held; a repeated stage that is greedy() or "
+    "consecutive() has fewer, and within() bounds them"
+)
 
 
 @dataclass(frozen=True)
 class PatternSpec(KeyedSpec):
     """``fn`` receives the matches. ``comparator`` orders events of one time. ``late_tag``: for events behind the watermark; in
     processing time (not ``event_time``) there are none. ``time_column``: of event time, if that is not the timestamp.
-    ``query``: the definition of a query's state."""
+    ``query``: the definition of a query's state. ``keep_ms``: how long all events are kept; 0: only those of partial matches.
+    ``numbered``: the matches of each key are counted. ``earlier``: fields that show those of earlier rows of the key."""
 
     kind = "pattern"
 
@@ -74,18 +85,31 @@ class PatternSpec(KeyedSpec):
     event_time: bool = True
     time_column: str = ""
     query: Mapping[str, Any] | None = None
+    keep_ms: int = 0
+    numbered: bool = False
+    earlier: tuple[Earlier, ...] = ()
 
     @property
     def definition(self) -> Mapping[str, Any]:
         """What the saved state depends on."""
-        return definition_of(self.pattern) if self.query is None else self.query
+        return definition_of(self.pattern, self.keep_ms) if self.query is None else self.query
 
     def states(self) -> list[DeclaredState]:
         runs, events = runs_descriptor(self.definition), events_descriptor(self.element_type, self.query)
         found = [DeclaredState.of(runs), DeclaredState.of(events)]
+        found += [DeclaredState.of(event_times_descriptor(self.definition))] if self.keep_ms else []
+        found += [DeclaredState.of(self.remembered)] if self.remembers else []
         if not self.event_time:
             return [*found, DeclaredState(PROCESSING_TIMERS, "timers-processing", None)]
         return [*found, *self.sorting.states()]
+
+    @property
+    def remembers(self) -> bool:
+        return self.numbered or bool(self.earlier)
+
+    @property
+    def remembered(self) -> ValueStateDescriptor[Any]:
+        return remembered_descriptor(self.definition, self.element_type, self.numbered, self.earlier)
 
     @property
     def sorting(self) -> EventTimeSortSpec:
@@ -98,7 +122,7 @@ class PatternSpec(KeyedSpec):
 class PatternMatching(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: PatternSpec) -> None:
         super().__init__(info, backend)
-        automaton = automaton_of(spec.pattern)
+        automaton = compiled(spec.pattern)
         self._matcher = Matcher(automaton, spec.pattern.skip, self._uid)
         self._codec = RunsCodec(automaton)
         self._time_column = spec.time_column
@@ -115,8 +139,12 @@ class PatternMatching(KeyedOperator):
         changed = known is not None and spec.query is None and known.definition != spec.definition
         self._changed = Changed.of(known.definition, spec.definition, self._matcher) if changed and known is not None else None
         self._converts = False
+        self._had_kept = known is not None and known.definition is not None and KEEP in known.definition
+        self._keeping = KeptEvents(backend, spec.keep_ms, spec.definition) if spec.keep_ms else None
         self._events = KeyEvents(backend, events_descriptor(spec.element_type, spec.query))
         self._asked = Asked(self._events)
+        self._remembered = Remembered(backend, spec.remembered, spec.numbered, spec.earlier) if spec.remembers else None
+        self._shows_earlier = bool(spec.earlier)
         self._element_type = spec.element_type
         self._sort = EventTimeSort(info, backend, spec.sorting) if spec.event_time else None
         if spec.event_time:
@@ -126,6 +154,7 @@ class PatternMatching(KeyedOperator):
             self._timers = self._queue.sid
         self._rank = firing_rank(info.operator.stage, event=spec.event_time)
         self._next_timer: int | None = None
+        self._many = MANY
         self._set: list[int] = []
         self._log = ChangeLog()
 
@@ -150,14 +179,15 @@ class PatternMatching(KeyedOperator):
         groups = self._begin(events, due, epoch)
         self._asked.processing_time_ms = epoch.processing_time_ms
         emission = Emission(self._collector, self._events, epoch.processing_time_ms)
+        before_ms = to_flink_ms(epoch.window.before) if self._sort is not None else now_ms
         for key, stored, of_key in self._to_match(events, groups, epoch):
-            self._match(key, stored, of_key, now_ms, emission)
+            self._match(key, stored, of_key, before_ms, now_ms, emission)
         if self._sort is None:
             self._next_timer = min(
                 (at for at in (self._queue.earliest_after(now_ms), *self._set) if at is not None), default=None
             )
-        before_ms = None if self._sort is not None else epoch.window.before
-        found = self._collector.outputs(emission.batch(self._backend, self._rank, self._type, before_ms))
+        ahead = None if self._sort is not None else epoch.window.before
+        found = self._collector.outputs(emission.batch(self._backend, self._rank, self._type, ahead))
         return Outputs(found.main, found.sides | late.sides, late.late_records_dropped, found.mutable)
 
     def _begin(self, batch: Batch, due: Sequence[bytes], epoch: Epoch) -> Groups:
@@ -167,26 +197,41 @@ class PatternMatching(KeyedOperator):
         others = [of.decode(key) for key in dict.fromkeys(due) if key not in known]
         self._backend.begin(groups.keys + others, epoch.processing_time_ms, lambda: epoch.window.start)
         self._events.begin()
+        if self._keeping is not None:
+            self._keeping.begin()
+        if self._remembered is not None:
+            self._remembered.begin()
         return groups
 
     def _to_match(self, batch: Batch, groups: Groups, epoch: Epoch) -> Iterator[tuple[int, bytes | None, Events]]:
         """Keys with partial matches, or with an event that begins one: index, stored partial matches, and events in order."""
         stored = self._backend.store.get_many(self._backend.prefixes(self._sid))
         waits = np.fromiter((raw is not None for raw in stored), bool, len(stored))
+        waits[: len(groups.keys)] |= self._shows_earlier  # every row may be shown by later ones
         stamps = batch.stamps if self._sort is not None else np.full(batch.size, epoch.processing_time_ms)
         wanted = waits.copy()
-        others = np.flatnonzero(~waits[: len(groups.keys)])
+        if self._keeping is not None:
+            wanted[: len(groups.keys)] = True
+        others = np.flatnonzero(~wanted[: len(groups.keys)])
         for keys, rows in _blocks(groups, others):
             starts = _starts(groups, keys)
             begin = self._begin_matches(batch, rows, stamps[rows], partial(_key_at, groups.keys, keys, starts))
             wanted[keys] = np.logical_or.reduceat(begin, starts)
         for keys, rows in _blocks(groups, np.flatnonzero(wanted[: len(groups.keys)])):
             elements, times = batch.objects(rows), stamps[rows].tolist()
-            self._asked.begin(self._over_columns(batch, rows))
             bounds = [*_starts(groups, keys).tolist(), len(rows)]
+            found = []
             for key, start, stop in zip(keys.tolist(), bounds, bounds[1:], strict=False):
                 events = list(zip(times[start:stop], elements[start:stop], range(start, stop), strict=True))
-                yield key, stored[key], events if self._compare is None else self._ties_sorted(events, groups.keys[key])
+                found.append((key, events if self._compare is None else self._ties_sorted(events, groups.keys[key])))
+            table = partial(_table, batch, rows)
+            if self._shows_earlier and self._remembered is not None:
+                found = [(key, self._remembered.filled(key, events)) for key, events in found]
+                for _, element, row in (event for _, events in found for event in events):
+                    elements[row] = element
+                table = partial(self._table_of, elements)
+            self._asked.begin(self._over_columns(table))
+            yield from ((key, stored[key], events) for key, events in found)
         for key in np.flatnonzero(wanted[len(groups.keys) :]).tolist():
             yield len(groups.keys) + key, stored[len(groups.keys) + key], []
 
@@ -200,17 +245,20 @@ class PatternMatching(KeyedOperator):
             if atom is not None:
                 found.extend(map(bool, map(atom.accepts, elements)))
             else:
-                self._asked.begin(self._over_columns(batch, rows))
+                self._asked.begin(self._over_columns(partial(_table, batch, rows)))
                 for row, (time_ms, element) in enumerate(zip(times.tolist(), elements, strict=True)):
                     self._asked.about(element, time_ms, row)
                     found.append(self._matcher.begins(self._asked))
         return np.array(found, bool)
 
-    def _over_columns(self, batch: Batch, rows: Longs) -> dict[Atom, list[bool]]:
-        """The answers of conditions over columns."""
+    def _over_columns(self, table: Callable[[], pa.RecordBatch]) -> dict[Atom, list[bool]]:
+        """The answers of conditions over columns. ``table``: makes the columns, if there are any."""
         atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
-        table = _table(batch, rows) if atoms else None
-        return {atom: _holds(atom, table).tolist() for atom in atoms}
+        columns = table() if atoms else None
+        return {atom: _holds(atom, columns).tolist() for atom in atoms}
+
+    def _table_of(self, elements: list[Any]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(self._element_type.to_columns(elements), schema=self._element_type.arrow_schema)
 
     def _ties_sorted(self, events: Events, key: Any) -> Events:
         compare = self._compare
@@ -221,26 +269,39 @@ class PatternMatching(KeyedOperator):
 
     # -- one key
 
-    def _match(self, key: int, stored: bytes | None, events: Events, now_ms: int, emission: Emission) -> None:
-        """Feed a key's events to its partial matches, end those whose time is over, and store the others."""
+    def _match(self, key: int, stored: bytes | None, events: Events, before_ms: int, now_ms: int, emission: Emission) -> None:
+        """Feed a key's events to its partial matches, end those whose time is over, and store the others. ``before_ms``: until
+        when another pattern has been matched."""
         matcher, asked = self._matcher, self._asked
         self._backend.enter(key)
         self._events.enter(key)
+        if self._keeping is not None:
+            self._keeping.enter(key)
+        emission.number = 0 if self._remembered is None else self._remembered.matches(key)
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
-        runs = self._converted(stored) if stored is not None and self._converts else before.copy()
+        runs = self._converted(stored, before_ms) if stored is not None and self._converts else before.copy()
         timeout = matcher.next_timeout(before)
+        new: dict[int, int] = {}
         element: Any = None
         with self._user_code(lambda: element, lambda: self._backend.current_key):
             for time_ms, element, row in events:
                 self._end(runs, key, time_ms, emission)
                 asked.about(element, time_ms, row)
+                new[runs.next_event] = time_ms
                 self._events.add(runs.next_event, element)
-                for match in matcher.accept(runs, time_ms, asked):
-                    emission.add(self._fn.process_match(emission.matched(match, time_ms), emission), key)
+                found = matcher.accept(runs, time_ms, asked)
+                if len(runs.partial) > self._many:
+                    self._many *= 10
+                    log.warning(_MANY, self._uid, self._backend.current_key, len(runs.partial))
+                for match in found:
+                    self._emit(match, key, time_ms, emission)
             self._end(runs, key, now_ms, emission)
+        converted = stored is not None and self._converts
         held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
-        if self._converts or not runs.same_as(before):
-            self._store(key, held, runs, timeout)
+        if converted or self._keeping is not None or not runs.same_as(before):
+            self._store(key, events_in(held), runs, timeout, new, now_ms)
+        if self._remembered is not None:
+            self._remembered.store(key, emission.number, self._log)
         self._backend.leave()
 
     def _stored_keys(self) -> list[bytes]:
@@ -249,18 +310,17 @@ class PatternMatching(KeyedOperator):
         store = self._backend.store
         return [decode_state_key(name).key for start, stop in store.occupied(ranges) for name, _ in store.scan(start, stop)]
 
-    def _converted(self, stored: bytes) -> Runs:
-        """The partial matches of the current key, which another pattern has saved."""
+    def _converted(self, stored: bytes, until_ms: int) -> Runs:
+        """The partial matches of the current key, which another pattern has saved, and matched until then."""
         assert self._changed is not None
-        return self._changed.runs(stored, self._answers_about)
+        kept = dict(self._keeping.stored()) if self._keeping is not None and self._had_kept else {}
+        return self._changed.runs(stored, kept, until_ms, self._answers_about)
 
     def _answers_about(self, number: int, at_ms: int) -> Truth:
         """What conditions say of an event of the current key."""
         (element,) = self._events.elements([number])
-        table = pa.RecordBatch.from_arrays(self._element_type.to_columns([element]), schema=self._element_type.arrow_schema)
-        atoms = [atom for atom in self._matcher.automaton.atoms if atom.columns is not None]
         asked = Asked(self._events)
-        asked.begin({atom: _holds(atom, table).tolist() for atom in atoms})
+        asked.begin(self._over_columns(partial(self._table_of, [element])))
         asked.about(element, at_ms, 0)
         return asked
 
@@ -272,18 +332,38 @@ class PatternMatching(KeyedOperator):
                 assert self._handler is not None
                 emission.add(self._handler.process_timed_out_match(emission.matched(match, at_ms), emission), key)
             for match in matches:
-                emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
+                self._emit(match, key, at_ms, emission)
 
-    def _store(self, key: int, before: list[Step], runs: Runs, timeout: int | None) -> None:
-        """Store what has become of a key's partial matches. ``before``: their last steps. ``timeout``: of the first of them."""
-        backend, after = self._backend, [run.step for run in runs.all]
-        self._log.keys.append(state_key(backend.key_groups[key], self._sid, backend.key_bytes[key]))
-        self._log.values.append(self._codec.encode(runs) if after else None)
-        self._events.store(events_in(before).keys(), events_in(after).keys(), self._log)
+    def _emit(self, match: Match, key: int, at_ms: int, emission: Emission) -> None:
+        emission.number += 1
+        emission.add(self._fn.process_match(emission.matched(match, at_ms), emission), key)
+
+    def _store(self, key: int, held: dict[int, int], runs: Runs, timeout: int | None, new: dict[int, int], now_ms: int) -> None:
+        """Store what has become of a key's partial matches. ``held``: the events that they had, and ``new`` ones, as times by
+        number. ``timeout``: of the first of the partial matches."""
+        needed, in_state = set(events_in(run.step for run in runs.all)), set(held)
+        kept_until = None
+        if self._keeping is not None:
+            kept = {number: at_ms for number, at_ms in (held | new).items() if self._keeping.keeps(at_ms, now_ms)}
+            begins = self._converts and not self._had_kept
+            fresh = kept if begins else {number: at_ms for number, at_ms in kept.items() if number in new}
+            old, kept_until = self._keeping.store(fresh, now_ms, self._log)
+            needed, in_state = needed.union(kept), in_state.union(old)
+            self._set_timer(key, kept_until)
+        elif self._converts and self._had_kept:
+            in_state = set(self._events.stored())
+        is_waiting = kept_until is not None or not runs.is_empty
+        self._log.keys.append(state_key(self._backend.key_groups[key], self._sid, self._backend.key_bytes[key]))
+        self._log.values.append(self._codec.encode(runs) if is_waiting else None)
+        self._events.store(in_state, needed, self._log)
         next_ms = self._matcher.next_timeout(runs)
-        if next_ms is not None and next_ms != timeout:
-            self._set.append(next_ms)
-            self._log.keys.append(timer_key(backend.key_groups[key], self._timers, next_ms, backend.key_bytes[key]))
+        if next_ms != timeout:
+            self._set_timer(key, next_ms)
+
+    def _set_timer(self, key: int, at_ms: int | None) -> None:
+        if at_ms is not None:
+            self._set.append(at_ms)
+            self._log.keys.append(timer_key(self._backend.key_groups[key], self._timers, at_ms, self._backend.key_bytes[key]))
             self._log.values.append(b"")
 
     @contextmanager

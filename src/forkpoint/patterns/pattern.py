@@ -5,7 +5,7 @@ A Pattern is immutable: each method returns a new one, so that a common beginnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -43,6 +43,14 @@ class Contiguity(Enum):
         return self in (Contiguity.NOT_NEXT, Contiguity.NOT_FOLLOWED)
 
 
+class Grouping(Enum):
+    """How the stages of a group belong together."""
+
+    SEQUENCE = "in sequence"  # each in its contiguity to the one before
+    ONE = "or"  # one of them; the first ones are preferred
+    ANY_ORDER = "in any order"  # all of them; orders that begin with the first ones are preferred
+
+
 @dataclass(frozen=True)
 class Times:
     """How often a stage repeats: at least ``low`` times, at most ``high`` (None: any number). ``inner``: what may come between
@@ -57,7 +65,9 @@ class Times:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a pattern, or a group of stages. ``within_ms``: since the event before; ``total_ms``: since the first."""
+    """One stage of a pattern, or a group of stages. ``within_ms``: since the event before; ``total_ms``: since the first.
+
+    ``grouping``: of a group. If it is greedy, ``condition`` says which events go to it."""
 
     name: str
     contiguity: Contiguity
@@ -68,6 +78,7 @@ class Stage:
     optional: bool = False
     within_ms: int | None = None
     total_ms: int | None = None
+    grouping: Grouping = Grouping.SEQUENCE
 
     @property
     def text(self) -> str:
@@ -76,8 +87,27 @@ class Stage:
     @property
     def may_lack(self) -> bool:
         """Whether a match may have no event of it."""
-        within = self.group is not None and all(each.may_lack for each in self.group.stages)
+        within = self.group is not None and self._of_all(each.may_lack for each in self.group.stages)
         return self.optional or self.contiguity.is_not or within
+
+    @property
+    def _of_all(self) -> Callable[[Iterable[bool]], bool]:
+        return any if self.grouping is Grouping.ONE else all
+
+    @property
+    def outline(self) -> str:
+        """Its name, or those of its stages, in words."""
+        if self.group is None:
+            return self.name
+        if self.grouping is Grouping.SEQUENCE:
+            return f"({self.group.outline})"
+        return f"({grouped([each.outline for each in self.group.stages], self.grouping)})"
+
+    @property
+    def ends_greedy(self) -> bool:
+        """Whether what follows may only have events that its last stage does not accept."""
+        within = self.group is not None and self.grouping is Grouping.SEQUENCE and self.group.stages[-1].ends_greedy
+        return self.greedy or within
 
     @property
     def loops(self) -> bool:
@@ -335,7 +365,8 @@ class Pattern:
     def progress(self, partial_matches: Any) -> list[Progress]:
         """How far the partial matches of a key are, and what they wait for.
 
-        ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job.
+        ``partial_matches``: the value of the operator's state of this name for the key, of a savepoint or a running job; None if
+        the key has none.
         """
         from forkpoint.patterns.explanation import progress
 
@@ -357,8 +388,13 @@ class Pattern:
         parts = []
         for number, stage in enumerate(self.stages):
             how = f"{stage.contiguity.value} " if number else ""
-            parts.append(how + (stage.name if stage.group is None else f"({stage.group.outline})"))
+            parts.append(how + stage.outline)
         return " ".join(parts)
+
+
+def grouped(outlines: list[str], grouping: Grouping) -> str:
+    """What alternatives, or stages in any order, are, in words."""
+    return " or ".join(outlines) if grouping is Grouping.ONE else f"{', '.join(outlines)} {grouping.value}"
 
 
 def check(pattern: Pattern) -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.patterns.automaton import Automaton
 from forkpoint.patterns.matching import Run, Runs, Step
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.information import Field
-from forkpoint.types.kinds.records import classless
+from forkpoint.types.kinds.records import RecordType, classless
 
-PARTIAL_MATCHES, EVENTS = "partial_matches", "events"
+
+class Earlier(NamedTuple):
+    """A field of rows that shows another one, ``of`` the row that came this number of rows ``before``; NULL if there is none."""
+
+    at: int
+    of: int
+    before: int
+
+
+PARTIAL_MATCHES, EVENTS, REMEMBERED = "partial_matches", "events", "remembered"
 
 _STEP = classless(
     "namedtuple",
@@ -42,6 +51,25 @@ def runs_descriptor(definition: Any) -> ValueStateDescriptor[Any]:
     found = ValueStateDescriptor(PARTIAL_MATCHES, RUNS)
     found.definition = definition
     return found
+
+
+def remembered_descriptor(
+    definition: Any, element_type: TypeInformation, numbered: bool, earlier: tuple[Earlier, ...]
+) -> ValueStateDescriptor[Any]:
+    """What is known of a key also when it has no partial matches: the number of its ``matches`` so far, and of its last ``rows``
+    the fields that later ones show."""
+    fields = [Field("matches", Types.LONG())] if numbered else []
+    if earlier:
+        assert isinstance(element_type, RecordType)
+        shown = tuple(element_type.members[at] for at in sources_of(earlier))
+        fields.append(Field("rows", Types.LIST(RecordType("tuple", "Earlier", shown))))
+    found = ValueStateDescriptor(REMEMBERED, classless("namedtuple", "Remembered", tuple(fields)))
+    found.definition = definition
+    return found
+
+
+def sources_of(earlier: tuple[Earlier, ...]) -> list[int]:
+    return sorted({each.of for each in earlier})
 
 
 def events_descriptor(of: TypeInformation, definition: Any = None) -> MapStateDescriptor[int, Any]:

@@ -170,7 +170,8 @@ class Match(msgspec.Struct, frozen=True, tag_field="node", tag="match", omit_def
     """MATCH_RECOGNIZE: a row for each match of a pattern in the rows of the input with equal ``partition``, which are its
     columns, in their ``order``, event time first. The result has ``partition`` and ``reads``, by their texts. ``skip``: as of
     AfterMatchSkipStrategy. ``within_ms``: how long a match may take. ``processing``: the order is that in which rows come.
-    ``all_rows``: a row for each row of a match instead."""
+    ``all_rows``: a row for each row of a match instead, except those of the variables that are ``excluded``.
+    ``earlier``: columns that show another one of the row that came a number of rows before in the partition."""
 
     input: Plan
     partition: tuple[str, ...]
@@ -183,6 +184,8 @@ class Match(msgspec.Struct, frozen=True, tag_field="node", tag="match", omit_def
     within_ms: int | None = None
     processing: bool = False
     all_rows: bool = False
+    excluded: tuple[str, ...] = ()
+    earlier: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def schema(self) -> Schema:

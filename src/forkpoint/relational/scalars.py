@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.expressions import Call, Column, Expression, Literal
+from forkpoint.relational.types import SqlType
 
 Row = Mapping[str, Any]
 Scalar = Callable[[Row], Any]
@@ -34,13 +35,23 @@ def scalar(expression: Expression, columns: Sequence[Column]) -> Scalar:
     found = _closure(expression)
     if found is not None:
         return found
-    types = {column.name: column.type.arrow_type for column in columns}
+    types = {column.name: column.type for column in columns}
 
     def over_columns(row: Row) -> Any:
-        table = pa.RecordBatch.from_arrays([pa.array([row[name]], of) for name, of in types.items()], names=list(types))
-        return evaluate(expression, table)[0].as_py()
+        table = pa.RecordBatch.from_arrays([column_of([row[name]], of) for name, of in types.items()], names=list(types))
+        return value_of(evaluate(expression, table), expression.type)
 
     return over_columns
+
+
+def column_of(values: Sequence[Any], of: SqlType) -> pa.Array:
+    """The values of rows as a column."""
+    return of.with_null().stream_type.to_arrow(values) if of.is_nested else pa.array(values, of.arrow_type)
+
+
+def value_of(column: pa.Array, of: SqlType) -> Any:
+    """The only value of a column, as rows have it."""
+    return of.with_null().stream_type.from_arrow(column)[0] if of.is_nested else column[0].as_py()
 
 
 def _closure(expression: Expression) -> Scalar | None:

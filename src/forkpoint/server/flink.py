@@ -114,6 +114,7 @@ def plan(entry: JobEntry, found: Plan, record: Run | None) -> m.JobPlan:
             stage=operator.stage,
             optimizer_properties=operator.properties,
             type=operator.type,
+            pattern=None if operator.pattern is None else m.PatternShown(**operator.pattern.content()),
             inputs=[
                 m.PlanInput(
                     num=number,

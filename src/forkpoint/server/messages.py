@@ -193,6 +193,32 @@ class PlanInput(Snake):
     tag: str | None
 
 
+class PatternEdge(Snake):
+    """What a state does with an event: take, ignore or proceed, which leaves it to the target. ``target``: a state's number."""
+
+    action: str
+    condition: str
+    target: int
+
+
+class PatternState(Snake):
+    """A state of a pattern: normal, final, stop or pending. ``within_ms``: how long after the event before."""
+
+    name: str
+    stage: str
+    kind: str
+    within_ms: int | None
+    edges: list[PatternEdge]
+
+
+class PatternShown(Snake):
+    """A pattern's states, from the one on in which matches begin; the same in words; how long a match may take."""
+
+    states: list[PatternState]
+    explanation: str
+    total_ms: int | None
+
+
 class PlanNode(Snake):
     id: str
     uid: str
@@ -203,6 +229,7 @@ class PlanNode(Snake):
     stage: int
     optimizer_properties: dict[str, str] = {}
     type: str | None
+    pattern: PatternShown | None
     inputs: list[PlanInput]
 
 

@@ -139,10 +139,11 @@ def _described(node: Plan, ttl_ms: int | None) -> str:
             return "Union all"
         case Unnest(of=of):
             return f"Unnest {of}"
-        case Match(partition=partition, pattern=pattern, within_ms=within_ms):
+        case Match(partition=partition, pattern=pattern, within_ms=within_ms, excluded=excluded):
             by = f" by {', '.join(partition)}" if partition else ""
             kept = "without limit" if within_ms is None else f"for {duration(within_ms)}"
-            return f"Match {' '.join(map(str, pattern.parts))}{by}; keeps the rows of partial matches, {kept}"
+            shown = f", without the rows of {', '.join(excluded)}" if excluded else ""
+            return f"Match {' '.join(map(str, pattern.parts))}{by}{shown}; keeps the rows of partial matches, {kept}"
         case Process(function=function, partition=partition, uid=uid):
             by = f" by {', '.join(partition)}, with its own state" if partition else ""
             return f"Process {function}{by}, uid {uid}"

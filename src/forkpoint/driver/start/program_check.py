@@ -89,13 +89,16 @@ def _program_operator(graph: JobGraph, operator: Operator) -> ProgramOperator:
         operator.migrations,
         spec.functions,
         frozenset(each.uid for each in inputs if not each.inputs),
-        _changing(graph, inputs),
+        _changing(graph, operator, inputs),
         operator.name,
     )
 
 
-def _changing(graph: JobGraph, inputs: Iterable[Operator]) -> frozenset[str]:
-    """The uids of those that have changes of rows, with state of a query, and of sources of changes."""
+def _changing(graph: JobGraph, operator: Operator, inputs: Iterable[Operator]) -> frozenset[str]:
+    """The uids of those that have changes of rows, with state of a query, and of sources of changes; those that an operator
+    follows."""
+    if operator.spec.follows_inputs:
+        return frozenset(graph.by_id[edge.upstream].uid for edge in operator.inputs)
     changing = [each for each in inputs if _has_changes(each)]
     # What makes changes of rows that only come is a query's operator, or comes from a source of changes.
     begins = [each for each in changing if not any(_has_changes(graph.by_id[edge.upstream]) for edge in each.inputs)]

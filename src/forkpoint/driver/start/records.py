@@ -13,7 +13,7 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
+from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator, PlanPattern
 from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
@@ -140,6 +140,7 @@ def plan_of(graph: JobGraph) -> Plan:
             stateful=operator.stateful,
             type=None if output is None else repr(output),
             properties=_properties(operator) if has_queries else {},
+            pattern=_pattern(operator) if operator.kind == "pattern" else None,
             inputs=inputs,
         )
 
@@ -150,3 +151,10 @@ def _properties(operator: Operator) -> dict[str, str]:
     from forkpoint.relational.descriptions import properties_of  # loads what only queries need
 
     return properties_of(operator.spec, operator.output_type)
+
+
+def _pattern(operator: Operator) -> PlanPattern:
+    from forkpoint.patterns.compiling import compiled  # loads what only patterns need
+    from forkpoint.patterns.explanation import recorded
+
+    return recorded(compiled(operator.spec.pattern))  # type: ignore[attr-defined]

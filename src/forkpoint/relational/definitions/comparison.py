@@ -72,6 +72,8 @@ def _compared_matches(saved: Any, wanted: Any) -> str:
     """Measures may change, as far as the rows have their columns; matches that were shown are final."""
     if saved["match"] != wanted["match"]:
         return f"its partial matches are of another pattern, or of other conditions; {REMEDY}"
+    if "numbered" in wanted and "numbered" not in saved:
+        return f"its matches were not counted so far, so MATCH_NUMBER() is not known; {REMEDY}"
     missing = ", ".join(sorted(set(wanted["columns"]) - set(saved["columns"])))
     return f"the rows of its partial matches lack {missing}; {REMEDY}" if missing else ""
 

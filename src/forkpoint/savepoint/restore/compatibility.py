@@ -33,7 +33,7 @@ class ProgramOperator:
     kept. ``value_types``: of the declared states by name, with their classes, which carry more than descriptions.
     ``key_type``: the description of its keys. ``functions``: see OperatorSpec. Of an operator with state of a query,
     ``sources``: the uids of those that it reads, directly or not; ``changing``: of what it reads and whose rows change, operators
-    with such state, and sources.
+    with such state, and sources; of one that follows others (see OperatorSpec), those.
     """
 
     uid: str

@@ -25,6 +25,7 @@ _EMPTIED = (
     "accepted: it starts empty, and what was written before stays as it is; `forkpoint recompute` would keep the result whole"
 )
 _MISSING = "compute its state from the input (forkpoint recompute), or start it with the rows to come (--accept {}=empty)"
+_START = "give them another uid, so that both start empty, or read the input again in a new job"
 _WHOLE = "compute it from its input (forkpoint recompute), or accept all of these operators, if their state does not fit either"
 
 
@@ -178,13 +179,17 @@ class _Planner:
         return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
 
     def _lacking(self, targets: Mapping[str, str]) -> None:
-        """Refuse new operators with state of a query whose rows have been read before: their result would be wrong."""
+        """Refuse new operators with state of a query whose rows have been read before, and those that follow others which have
+        state: their result would be wrong."""
         known, read = set(targets.values()), {targets[uid] for uid in self.saved.read}
         for (uid, name), state in self.wanted.items():
             operator = self.program[uid]
             before = operator.sources & read
             if uid not in known and state.is_of_query and before:
                 why = f"it is new, and the job has read rows of {_list(before)} before; {_MISSING.format(uid)}"
+                self._row("state", uid, name, "refused", why)
+            elif uid not in known and not state.is_of_query and (followed := operator.changing & known):
+                why = f"it is new, but {_list(followed)} has state from before, which it would not know; {_START}"
                 self._row("state", uid, name, "refused", why)
 
     def _emptied(self) -> tuple[str, ...]:

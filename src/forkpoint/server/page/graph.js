@@ -5,6 +5,7 @@ import { bytes, count, duration, iso, isTime, plural, rate, share, shortWatermar
 import { layout, pathOf } from "./layout.js";
 import { holds, kept, records, sourcesOf, watermarkOf } from "./operators.js";
 import { emptiness, facts, table, when } from "./parts.js";
+import { drawing } from "./pattern.js";
 import { LEVELS, pressure } from "./pressure.js";
 
 const HEIGHT = 156, WIDTH = { most: 208, least: 148 };
@@ -94,6 +95,7 @@ export function graphView(shared, [uid = null]) {
         shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
       node.type && h("p", { class: "quiet" }, "Emits ", h("code", null, node.type)),
       node.inputs.length === 0 ? null : reason(vertex, held),
+      node.pattern && drawing(node.pattern),
       (kept(vertex)?.states.length ?? 0) > 1 && states(kept(vertex)),
       source && source.splits.length > 0 && splits(source, held.find((each) => each.uid === source.uid)));
   }

@@ -5,6 +5,7 @@ import { call, get, path, query } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, identifier, plural, time, value } from "./format.js";
 import { action, emptiness, stateKey, table } from "./parts.js";
+import { progressView } from "./pattern.js";
 
 const LIMIT = 100;
 const LIVE = "live"; // in the place of a savepoint's id
@@ -81,6 +82,9 @@ export function stateView(shared, rest) {
           h("span", { class: "strong" }, each.state), " ", h("code", null, each.uid), h("small", null, [each.type ? `${each.kind} of ${each.type}` : each.kind, each.rows !== null && `${plural(each.rows, "row")}, ${bytes(each.bytes)}`].filter(Boolean).join(" · ")))))));
   }
 
+  /** The pattern whose partial matches are chosen, of the program that runs. */
+  const pattern = () => (isLive() && chosen.state === "partial_matches" ? shared.details.plan.nodes.find((each) => each.id === chosen.uid)?.pattern ?? null : null);
+
   function rows() {
     const type = states.find((each) => each.uid === chosen.uid && each.state === chosen.state)?.key_type;
     const columns = entries === null || entries.rows.length === 0 ? [] : Object.keys(entries.rows[0]);
@@ -92,6 +96,7 @@ export function stateView(shared, rest) {
         entries === null ? h("p", { class: "quiet" }, "Loading …") : entries.rows.length === 0
           ? h("p", { class: "quiet" }, problem ? "" : key === "" ? "This state has no rows." : `Nothing is kept for the key ${key}.`)
           : [h("p", { key: "n", class: "quiet" }, key !== "" ? `Kept for the key ${key} at epoch ${count(entries.epoch)}:` : entries.total === null ? `The first ${plural(entries.rows.length, "row")}, at epoch ${count(entries.epoch)}` : `${count(entries.rows.length)} of ${plural(entries.total, "row")}`),
+            key !== "" && pattern() !== null && progressView(pattern(), entries.rows[0].value),
             table(`Rows of ${chosen.state}`, columns.map((name) => [name]), entries.rows.map((row, i) => [i, columns.map((name) => h("code", null, value(row[name])))]))]));
   }
 

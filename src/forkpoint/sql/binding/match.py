@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from forkpoint.relational.calls import Order
 from forkpoint.relational.event_time import is_processing_time, rowtimes, why_not_rowtime
-from forkpoint.relational.expressions import Column, Expression, Item, columns_of
+from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of
 from forkpoint.relational.plan import Match, Plan, Select, is_updating
-from forkpoint.relational.row_patterns import MATCH_ROWTIME, Defined, Matched, RowPattern
-from forkpoint.relational.types import STRING
+from forkpoint.relational.row_patterns import MATCH_NUMBER, MATCH_ROWTIME, Defined, Matched, RowPattern
+from forkpoint.relational.types import BIGINT, STRING, SqlType
 from forkpoint.sql.binding.aggregates import aggregate_call, is_aggregate
 from forkpoint.sql.binding.expressions import Binder
 from forkpoint.sql.binding.over import order_of
@@ -31,15 +31,19 @@ if TYPE_CHECKING:
 
     Node = Any
 
-_NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", MATCH_ROWTIME, "MATCH_PROCTIME")
+_NAVIGATION = ("FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", MATCH_NUMBER, MATCH_ROWTIME, "MATCH_PROCTIME")
 _SKIP = {"TO NEXT ROW": "skip_to_next", "PAST LAST ROW": "skip_past_last_event"}
+_WHOLE = ("FINAL", "RUNNING")  # how much of a match a measure reads
+_ONE_CALL = "{} is for one call; make it a measure of its own, and compute with both outside"
+_LEVELS = ("this", "table", "db", "catalog")  # of a name's parts, the last first
 _USE = "PATTERN (A B+) DEFINE A AS A.price > 10"
 
 
 @dataclass(frozen=True)
 class MatchCall:
     """A MATCH_RECOGNIZE. ``data``: the query of its table. ``at``: its offset in the source. ``measures``, ``defined``:
-    expressions with their names, and whether a measure is FINAL. ``skip``: with the variable to skip to, or ""."""
+    expressions with their names, and whether a measure is FINAL. ``skip``: with the variable to skip to, or "". ``excluded``:
+    the variables whose rows are not shown."""
 
     at: int
     data: Node
@@ -53,6 +57,7 @@ class MatchCall:
     within: Node
     subsets: Mapping[str, tuple[str, ...]]
     defined: tuple[tuple[Token, Node], ...]
+    excluded: tuple[str, ...]
     function: str = "MATCH_RECOGNIZE"
 
 
@@ -76,7 +81,8 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
     if opening.text != "(" or closing.text != ")":
         raise error(opening, f"PATTERN is in parentheses: {_USE}")
     source = calls.query.source
-    pattern = PatternText(source.text[start:end], start, error).read()
+    text = PatternText(source.text[start:end], start, error)
+    pattern = text.read()
     partition = tuple(token for token in clauses.get("PARTITION BY", ()) if token.token_type.name != "COMMA")
     order = calls.parsed([*calls.selecting(clauses["ORDER BY"][0]), *calls.ordering(first, clauses["ORDER BY"])])
     return MatchCall(
@@ -92,6 +98,7 @@ def match_call(calls: Calls, first: Token, data: list[Token], tokens: list[Token
         calls.parsed(clauses["WITHIN"]) if clauses.get("WITHIN") else None,
         dict(_subset(part, error) for part in listed(clauses["SUBSET"])) if clauses.get("SUBSET") else {},
         tuple(_definition(part, calls, error) for part in listed(clauses["DEFINE"])),
+        tuple(text.excluded),
     )
 
 
@@ -99,8 +106,14 @@ def _measure(tokens: list[Token], calls: Calls, error: Any) -> tuple[Node, Token
     if len(tokens) < 3 or tokens[-2].text.upper() != "AS":
         raise error(tokens[-1], "a measure has a name: LAST(A.price) AS last_price")
     kind = tokens[0].text.upper() if tokens[1].text != "." else ""
-    tokens = tokens[1:] if kind in ("FINAL", "RUNNING") else tokens
-    return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1], kind == "FINAL"
+    tokens = tokens[1:] if kind in _WHOLE else tokens
+    try:
+        return calls.parsed(named_calls(tokens[:-2], _NAVIGATION)), tokens[-1], kind == "FINAL"
+    except SqlError:
+        inner = next((token for token in tokens[:-2] if token.text.upper() in _WHOLE), None)
+        if inner is None:
+            raise
+        raise error(inner, _ONE_CALL.format(inner.text.upper())) from None
 
 
 def _definition(tokens: list[Token], calls: Calls, error: Any) -> tuple[Token, Node]:
@@ -150,8 +163,10 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
     _check_defined(call, named, error)
     defined = tuple(rows.defined(token, node, error) for token, node in call.defined if token.text in named)
     skip, to = call.skip
-    if to and to not in variables:
-        raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, variables)}")
+    if to and to not in named:
+        raise error(f"AFTER MATCH SKIP TO {to}: PATTERN has no such variable; {did_you_mean(to, named)}")
+    if skip == "skip_to_first" and to == call.pattern.parts[0].variable and not call.pattern.parts[0].may_lack:
+        raise error(f"AFTER MATCH SKIP TO FIRST {to}: every match begins with {to}, so the same match would be found again")
     _check_pattern(call, source)
     reads: dict[str, Matched] = {}
     ordered = [name for name in dict.fromkeys(map(_name_of, order)) if name not in partition] if call.all_rows else []
@@ -178,6 +193,8 @@ def bind_match(call: MatchCall, data: Plan, binder: Binder) -> Plan:
         within,
         processing,
         call.all_rows,
+        call.excluded if call.all_rows else (),
+        tuple((at, *of) for at, of in rows.earlier.items()),
     )
     columns = {each.name: each for each in found.schema}
     items = [Item(name, Column(name, columns[name].type)) for name in partition]
@@ -189,14 +206,14 @@ def _variables(call: MatchCall, error: Any, source: Any) -> dict[str, tuple[str,
     """The variables, and those that SUBSET gives a name, with the ones that each stands for."""
     names = list(call.pattern.variables())
     others = [token.text for token, _ in call.defined if token.text not in names]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name in call.excluded if names.count(name) > call.excluded.count(name)), None)
     if twice is not None:
         raise source.error(
-            call.pattern_at, f"PATTERN has variable {twice!r} twice; give one another name, with the same condition"
+            call.pattern_at, f"variable {twice!r} is also outside {{- -}}; give it another name there, with the same condition"
         )
     found: dict[str, tuple[str, ...]] = {name: (name,) for name in [*names, *others]}
     for name, parts in call.subsets.items():
-        missing = next((part for part in parts if part not in found), None)
+        missing = next((part for part in parts if part not in names), None)
         if missing is not None or name in found:
             raise error(f"SUBSET {name}: {missing or name!r} is {'no' if missing else 'a'} variable of PATTERN")
         found[name] = parts
@@ -222,8 +239,9 @@ def _check_pattern(call: MatchCall, source: Any) -> None:
         )
     if all(part.may_lack for part in parts):
         raise source.error(call.pattern_at, "a pattern that can match no rows is not supported; make a variable necessary")
-    last = parts[-1]
-    if last.high != last.low and not last.reluctant and (last.low, last.high) != (0, 1):
+    for last in call.pattern.ends():
+        if last.high == last.low or last.reluctant or (last.low, last.high) == (0, 1):
+            continue
         raise source.error(
             call.pattern_at,
             f"the last variable, {last}, is greedy: its end is not known until another row comes; write {last}?, or end with a "
@@ -264,13 +282,15 @@ def _within_ms(call: MatchCall, binder: Binder) -> int:
 
 @dataclass
 class _Rows:
-    """What is read of rows and matches. ``items``: the columns of the rows, by their texts."""
+    """What is read of rows and matches. ``items``: the columns of the rows, by their texts. ``earlier``: those that show another
+    one of the row a number of rows before."""
 
     call: MatchCall
     data: Plan
     binder: Binder
     variables: Mapping[str, tuple[str, ...]]
     items: dict[str, Item] = field(default_factory=dict)
+    earlier: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def plain(self, node: Node) -> Expression:
         """An expression of a row's own columns."""
@@ -281,6 +301,13 @@ class _Rows:
         """The name of the column with an expression of a row."""
         name = of.name if isinstance(of, Column) else str(of)
         self.items.setdefault(name, Item(name, of))
+        return name
+
+    def before(self, column: str, rows: int, of: SqlType) -> str:
+        """The name of the column that shows another one of an earlier row."""
+        name = f"PREV({column}, {rows})"
+        self.items.setdefault(name, Item(name, Call("CAST", (Literal(None, SqlType("NULL")),), of)))
+        self.earlier[name] = column, rows
         return name
 
     def partitioned(self, token: Token, error: Any) -> str:
@@ -302,7 +329,7 @@ class _Rows:
 
     def measured(self, node: Node, reads: dict[str, Matched], final: bool) -> Expression:
         if final and self.call.all_rows and called_name(node) not in _NAVIGATION and not is_aggregate(node):
-            raise self.binder.error(node, "FINAL is for one call; make it a measure of its own, and compute with both outside")
+            raise self.binder.error(node, _ONE_CALL.format("FINAL"))
         return self._bound(node, _Reads(self, reads, final=final and self.call.all_rows))
 
     def of_row(self, name: str, reads: dict[str, Matched]) -> Column:
@@ -336,9 +363,15 @@ class _Reads:
                 return self._kept(self._previous(node, binder))
             case "NEXT":
                 raise binder.error(node, "NEXT is not supported; write a variable for the next row")
-            case "MATCH_NUMBER" | "MATCH_PROCTIME":
-                raise binder.error(node, f"{name}() is not supported yet")
+            case "MATCH_PROCTIME":
+                raise binder.error(node, "MATCH_PROCTIME() is not supported yet")
+            case "MATCH_NUMBER":
+                if self.variable:
+                    raise binder.error(node, "MATCH_NUMBER() is for MEASURES: which match it is, is known once it is complete")
+                return self._kept(Matched(name, (), BIGINT.with_null(False)))
             case "CLASSIFIER":
+                if node.expressions:
+                    raise binder.error(node, "CLASSIFIER() takes no variable: it is that of the last row")
                 return self._kept(Matched(name, (), STRING))
             case "MATCH_ROWTIME":
                 return self._kept(self._rowtime(node, binder))
@@ -361,17 +394,14 @@ class _Reads:
         return Matched(MATCH_ROWTIME, (), fields[time].with_null(False), self.rows.read(Column(time, fields[time])))
 
     def _previous(self, node: Node, binder: Binder) -> Matched:
-        """The rows of a match have no others in between, so the row before is one of them, if a match always has that many."""
+        """The rows of a match have no others in between, so the row before is one of them, if a match always has that many.
+        Otherwise each row shows what is read of it."""
         read = self._neighbour("PREV", node, 1, binder)
         pattern, variables = self.rows.call.pattern, read.variables or ((self.variable,) if self.variable else ())
         before = min((pattern.before(each) or 0 for each in variables), default=pattern.fewest - 1)
-        if read.offset > before:
-            raise binder.error(
-                node,
-                f"{read} would be a row before the match: before that row, matches of {pattern} have at least {before} rows; "
-                "begin PATTERN with variables for the rows before it",
-            )
-        return read
+        if read.offset <= before:
+            return read
+        return msgspec.structs.replace(read, column=self.rows.before(read.column, read.offset, read.type), offset=0)
 
     def _neighbour(self, name: str, node: Node, offset: int, binder: Binder) -> Matched:
         arguments = node.expressions
@@ -391,18 +421,24 @@ class _Reads:
 
     def _own_columns(self, node: Node, binder: Binder) -> tuple[tuple[str, ...], Node]:
         """The variables that the columns of an expression are of, and the expression without them."""
-        named = {column.table for column in node.find_all(exp.Column)}
+        own, named = node.copy(), set[str]()
+        columns = {each.name for each in self.rows.data.schema}
+        for column in own.find_all(exp.Column):
+            first, *fields = column.parts
+            if first.name in self.rows.variables and fields:
+                named.add(first.name)
+                if len(fields) > 1 and fields[0].name not in columns:
+                    raise binder.error(node, f"there is no column {fields[0].name!r}; {did_you_mean(fields[0].name, columns)}")
+                for level, part in zip(_LEVELS, [*reversed(fields), *[None] * len(_LEVELS)], strict=False):
+                    column.set(level, part)
+            elif not fields or first.name in columns:  # a column, or fields of one
+                named.add("")
+            else:
+                known = did_you_mean(first.name, self.rows.variables)
+                raise binder.error(node, f"PATTERN has no variable {first.name!r}; {known}")
         if len(named) > 1:
             raise binder.error(node, f"the columns of {node.sql()} are of several variables; a value is of one row")
-        own = node.copy()
-        for column in own.find_all(exp.Column):
-            column.set("table", None)
-        qualifier = next(iter(named), "")
-        if not qualifier:
-            return (), own
-        if qualifier not in self.rows.variables:
-            raise binder.error(node, f"PATTERN has no variable {qualifier!r}; {did_you_mean(qualifier, self.rows.variables)}")
-        return self.rows.variables[qualifier], own
+        return self.rows.variables.get(next(iter(named), ""), ()), own
 
     def _aggregate(self, node: Node, binder: Binder) -> Matched:
         variables, own = self._own_columns(node, binder)
