@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
-	build format bench bench-cluster bench-kafka bench-sql bench-patterns \
+	build format bench bench-cluster bench-kafka bench-sql nexmark bench-patterns \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -149,6 +149,9 @@ bench-kafka: setup ## from Kafka to Kafka: throughput and latency, against Flink
 bench-sql: setup ## SQL queries against Flink's Java, in turn
 	$(RUN) python benchmarks/sql/planning.py
 	$(RUN) python benchmarks/sql/against_flink.py
+
+nexmark: setup ## Nexmark's queries against Flink's Java, in turn; writes nexmark.json. TEXTS: the published queries
+	$(RUN) python benchmarks/nexmark/against_flink.py $(TEXTS)
 
 bench-patterns: setup ## patterns against Flink's CEP in Java, in turn
 	$(RUN) python benchmarks/patterns/against_flink.py

@@ -46,12 +46,14 @@ def computed(over: Over, before: Rows, added: Rows) -> Owned:
 
 def _result(over: Over, columns: pa.RecordBatch, weights: Longs, owners: Longs) -> Owned:
     """The rows of whole partitions with the columns of the calls."""
-    rows = np.repeat(np.arange(len(owners)), weights)
-    partitions = Partitions.of(over.order, columns.take(pa.array(rows)), owners[rows])
+    if (weights != 1).any():
+        rows = np.repeat(np.arange(len(owners)), weights)
+        columns, owners = columns.take(pa.array(rows)), owners[rows]
+    partitions = Partitions.of(over.order, columns, owners)
     table = partitions.table
     for call in over.calls:
         table = table.append_column(over.name_of(call), value(call, partitions))
-    return table, np.ones(len(rows), np.int64), partitions.owners
+    return table, np.ones(len(owners), np.int64), partitions.owners
 
 
 def leading(over: Over, rows: Rows, limit: int) -> Longs:

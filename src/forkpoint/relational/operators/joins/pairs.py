@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from forkpoint.relational.changes import Longs, Owned
 from forkpoint.relational.evaluation import column_named, true_rows
-from forkpoint.relational.plan import LEFT, RIGHT, Join
+from forkpoint.relational.expressions import columns_of, read_by
+from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Join
 
 Bools = npt.NDArray[np.bool_]
 
@@ -147,8 +148,16 @@ def where(join: Join, left: Rows, right: Rows, pairs: Pairs) -> Pairs:
     condition = join.condition
     if condition is None or not len(pairs[0]):
         return pairs
-    rows = true_rows(condition, table_of(left, right, *pairs))
+    names = {*read_by([condition]), *(column.name for column in columns_of(condition))}
+    one, other = (_only(rows, {each.removeprefix(side) for each in names}) for side, rows in ((LEFT, left), (RIGHT, right)))
+    rows = true_rows(condition, table_of(one, other, *pairs))
     return pairs if rows is None else (pairs[0][rows], pairs[1][rows])
+
+
+def _only(rows: Rows, names: set[str]) -> Rows:
+    """The rows with the columns of these names, and whether they are present."""
+    found = [name for name in rows.columns.schema.names if name in names or name == PRESENT]
+    return Rows(rows.columns.select(found), rows.owners, rows.groups, rows.weights)
 
 
 def _counts(one: Rows, other: Rows, new: Bools, pairs: Pairs | None) -> tuple[Longs, Longs]:
