@@ -236,3 +236,8 @@ def test_a_top_n_keeps_the_first_rows_of_each_partition(tmp_path: Path) -> None:
         run(top.format(11), script, tmp_path)
     with pytest.raises(fp.RestoreRefused, match=r"only the first 10 rows"):
         run(top.format(2).replace("v DESC", "v"), script, tmp_path)
+    only, first = top.format(1).replace("<= 1", "= 1"), top.format(1).replace("n <= 1", "1 >= n AND n > 0")
+    more = [*script, Order("a", 1, 5, None), PAUSE, Eof(savepoint=True)]
+    assert {row["$weight"] for row in run(only, more, tmp_path)} == {-1}
+    with pytest.raises(fp.RestoreRefused, match=r"only the first 1 rows"):
+        run(first, more, tmp_path)

@@ -36,7 +36,7 @@ from forkpoint.relational.plan import LEFT, PRESENT, RIGHT, Aggregate, Join, Ove
 from forkpoint.relational.types import Field, SqlType
 
 AT_LEAST = 10
-"""How many rows of each partition are kept for ROW_NUMBER() <= n, if n is less: what n can grow to."""
+"""How many rows of each partition are kept for ROW_NUMBER() <= n, if n is less: what n can grow to. For = 1, it is one."""
 
 
 class RowsDefinition(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -142,28 +142,30 @@ def stored_rows(content: Any) -> RowsDefinition:
 
 def limit_of(node: Join | Over, view: View) -> int | None:
     """How many rows of each partition are kept, if only the first ones can ever be shown: ROW_NUMBER() has an upper bound, and
-    rows are only added. A changed query may have a larger bound, up to AT_LEAST."""
+    rows are only added. A changed query may have a larger bound, up to AT_LEAST, unless it asks for the first row only."""
     if isinstance(node, Join) or is_final(node) or is_updating(node.input):
         return None
     if [call.function for call in node.calls] != ["ROW_NUMBER"]:
         return None
     number = node.name_of(node.calls[0])
-    bounds = (_upper_bound(number, part) for part in conjuncts_of(view.condition))
-    bound = min((bound for bound in bounds if bound is not None), default=None)
-    return None if bound is None else max(bound, AT_LEAST)
+    bounds = [found for part in conjuncts_of(view.condition) for found in _upper_bounds(number, part)]
+    if ("=", 1) in bounds:
+        return 1
+    return max(min(bound for _, bound in bounds), AT_LEAST) if bounds else None
 
 
-def _upper_bound(number: str, condition: Expression) -> int | None:
-    """Of a column with a whole number, if that is what the condition is about."""
+def _upper_bounds(number: str, condition: Expression) -> list[tuple[str, int]]:
+    """How a condition bounds a column with a whole number, and by what: one bound, or none."""
     if not isinstance(condition, Call) or len(condition.arguments) != 2:
-        return None
+        return []
     one, other = condition.arguments
     function = condition.function
     if isinstance(one, Literal):
-        one, other, function = other, one, {">=": "<=", ">": "<"}.get(function, "=" if function == "=" else "")
+        one, other, function = other, one, {">=": "<=", ">": "<", "=": "="}.get(function, "")
     if not (isinstance(one, Column) and one.name == number and isinstance(other, Literal) and type(other.value) is int):
-        return None
-    return {"<=": other.value, "=": other.value, "<": other.value - 1}.get(function)
+        return []
+    bound = {"<=": other.value, "=": other.value, "<": other.value - 1}.get(function)
+    return [] if bound is None else [(function, bound)]
 
 
 def compare_rows(old: RowsDefinition, new: RowsDefinition, side: str) -> tuple[str, str]:

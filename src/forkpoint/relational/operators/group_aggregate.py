@@ -130,7 +130,8 @@ class GroupOperator(KeyedOperator):
         keys = key_columns(table, len(self._definition.key_names), self._backend.key_type)
         grouped = GroupedRows.of(keys, self._key, self._backend.max_parallelism)
         key_set, starts = grouped.keys, grouped.starts
-        given, table, last = table, table.take(pa.array(grouped.order)), grouped.order[starts[1:] - 1]
+        given, last = table, grouped.order[starts[1:] - 1]
+        table = table if len(last) == 1 else table.take(pa.array(grouped.order))  # the rows of one group are in order
         self._columns.begin(key_set)
         saved, weights, of_row = self._columns.read(), weights_of(table), np.repeat(np.arange(len(last)), np.diff(starts))
         anew = ~self._columns.exists if self._retention.incomplete else None
@@ -141,9 +142,12 @@ class GroupOperator(KeyedOperator):
                 return None if found is None else replace(found, last=rows[found.last])
         crossings = {}
         for name, multiset in self._multisets.items():
-            present = np.flatnonzero(table.column(name).is_valid().to_numpy(zero_copy_only=False))
-            values, of_values = table.column(name).take(pa.array(present)), None if weights is None else weights[present]
-            crossings[name] = multiset.update(key_set, of_row[present], values, of_values, anew).crossings
+            values, of_values, of_groups = table.column(name), weights, of_row
+            if values.null_count:
+                present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+                values, of_groups = values.take(pa.array(present)), of_row[present]
+                of_values = None if weights is None else weights[present]
+            crossings[name] = multiset.update(key_set, of_groups, values, of_values, anew).crossings
         after = {}
         for accumulator in self._definition.accumulators:
             name, before = accumulator.name, saved.column(accumulator.name)

@@ -17,10 +17,9 @@ from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, acc
 from forkpoint.relational.changes import never_added
 from forkpoint.relational.expressions import Expression
 from forkpoint.relational.operators.retention import stamps_of
-from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.codes import codes_of, distinct_codes
 from forkpoint.runtime.columnar.keys import KeySet, decode_keys
 from forkpoint.runtime.columnar.leaves import Codec, column_of
-from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.ttl import Stamps
@@ -122,18 +121,15 @@ class Multiset:
     def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> tuple[Counts, pa.BinaryArray]:
         """Each value of a group once, and in encoded form."""
         values = _canonical(values, self._type)
-        counts, encoded = np.ones(len(values), np.int64) if weights is None else weights, KeySet(values, self._type, 1).encoded
-        if not len(values):
+        counts = np.ones(len(values), np.int64) if weights is None else weights
+        encoded = KeySet(values, self._type, 1).encoded if pa.types.is_struct(values.type) else None
+        if encoded is not None and _all_differ([pa.array(groups), *values.flatten()]):
             return Counts(groups, values, counts), encoded
-        if pa.types.is_struct(values.type) and _all_differ([pa.array(groups), *values.flatten()]):
-            return Counts(groups, values, counts), encoded
-        plain = encoded if pa.types.is_struct(values.type) else values
-        order, codes = stable_order(codes_of([pa.array(groups), plain]))
-        starts = np.flatnonzero(run_starts(codes))
-        if len(starts) == len(values):
-            return Counts(groups, values, counts), encoded
-        firsts = order[starts]
-        found = Counts(groups[firsts], values.take(pa.array(firsts)), np.add.reduceat(counts[order], starts))
+        firsts, which = distinct_codes(codes_of([pa.array(groups), values if encoded is None else encoded]))
+        sums = np.bincount(which, counts, len(firsts)).astype(np.int64)
+        found = Counts(groups[firsts], values.take(pa.array(firsts)), sums)
+        if encoded is None:
+            return found, KeySet(found.values, self._type, 1).encoded
         return found, encoded.take(pa.array(firsts))
 
     def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:

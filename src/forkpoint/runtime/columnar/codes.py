@@ -27,6 +27,18 @@ def codes_of(columns: Sequence[pa.Array]) -> Longs:
     return codes
 
 
+def distinct_codes(codes: Longs) -> tuple[Longs, Longs]:
+    """The first row of each distinct code, and of each row the index of its code among these."""
+    low, rows = int(codes.min(initial=0)), np.arange(len(codes))
+    found = codes - low
+    if _span(codes) > 4 * len(codes):
+        found = _dense(pa.array(codes))
+    first = np.full(int(found.max(initial=-1)) + 1, -1)
+    first[found[::-1]] = rows[::-1]  # of several rows with a code, the last one that is written stays
+    there = first >= 0
+    return first[there], (np.cumsum(there) - 1)[found]
+
+
 def _codes(column: pa.Array) -> Longs:
     if pa.types.is_struct(column.type) and column.type.num_fields:
         return codes_of([column.is_valid(), *column.flatten()])

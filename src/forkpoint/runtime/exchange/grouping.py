@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from forkpoint.errors import ForkpointError, GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalance
-from forkpoint.runtime.columnar.codes import codes_of
+from forkpoint.runtime.columnar.codes import codes_of, distinct_codes
 from forkpoint.runtime.columnar.msgpack import encode_array, writable
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_for, shorten, user_error
@@ -90,7 +90,7 @@ def key_groups(batch: Batch, key: KeyBy, max_parallelism: int, uid: str) -> npt.
         return np.asarray(key_group(hash_column(column, key.key_type), max_parallelism))
     record = _record_column(batch, key)
     if record is not None:
-        _, firsts, which = np.unique(codes_of([record]), return_index=True, return_inverse=True)
+        firsts, which = distinct_codes(codes_of([record]))
         encoded = encode_array(record.take(pa.array(firsts)), key.key_type).to_numpy(zero_copy_only=False).tolist()
         return np.asarray(key_group(hash_encoded(encoded), max_parallelism))[which]
     try:
