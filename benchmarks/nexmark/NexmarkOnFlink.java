@@ -126,7 +126,7 @@ public class NexmarkOnFlink {
         }
     }
 
-    // -- events: as in events.py
+    // -- events: as in nexmark_events.py
 
     private static final long START_MS = 1_709_184_600_000L;
     private static final long FIRST_ID = 1000;
@@ -312,6 +312,7 @@ public class NexmarkOnFlink {
     public static class Factory implements DynamicTableSourceFactory {
         private static final ConfigOption<Long> COUNT = ConfigOptions.key("events.num").longType().noDefaultValue();
         private static final ConfigOption<Long> RATE = ConfigOptions.key("first-event.rate").longType().defaultValue(10_000L);
+        private static final ConfigOption<Long> EPOCH = ConfigOptions.key("events.per-epoch").longType().noDefaultValue(); // not ours
         private static final ConfigOption<Long> GROUP = ConfigOptions.key("out-of-order.group-size").longType().defaultValue(1L);
 
         @Override
@@ -335,7 +336,7 @@ public class NexmarkOnFlink {
 
         @Override
         public Set<ConfigOption<?>> optionalOptions() {
-            return Set.of(RATE, GROUP);
+            return Set.of(RATE, GROUP, EPOCH);
         }
     }
 

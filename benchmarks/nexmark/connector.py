@@ -1,6 +1,6 @@
 """The table connector 'nexmark' for forkpoint, found by its entry point where this folder is on Python's path.
 
-The options are those of the published connector, and ``out-of-order.group-size``.
+The options are those of the published connector, ``out-of-order.group-size``, and ``events.per-epoch``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from events import events
+from nexmark_events import events
 
 from forkpoint.connectors.counter import CounterEnumerator
 from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerator, SplitRange
@@ -25,13 +25,13 @@ _PIECE = 65_536
 
 @dataclass(frozen=True)
 class NexmarkSource(Source[Any]):
-    """``stop``: how many events. ``per_second``: of event time. ``group``: as of ``events``."""
+    """``stop``: how many events. ``per_second``: of event time. ``group``: as of ``events``. ``per_epoch``: the most of them."""
 
     type: TypeInformation[Any]
     stop: int
     per_second: int
     group: int
-    default_limit = 10_000_000
+    per_epoch: int
 
     def output_type(self) -> TypeInformation[Any]:
         return self.type
@@ -41,7 +41,7 @@ class NexmarkSource(Source[Any]):
         return True
 
     def create_enumerator(self, position: JSON | None) -> SplitEnumerator:
-        return CounterEnumerator(0 if position is None else position["next"], self.stop, self.default_limit)
+        return CounterEnumerator(0 if position is None else position["next"], self.stop, self.per_epoch)
 
     def create_reader(self) -> SourceReader[Any]:
         return _Reader(self)
@@ -61,14 +61,9 @@ class _Reader(SourceReader[Any]):
 
 
 def _source(options: TableOptions) -> Source[Any]:
-    stop, per_second, group = (
-        options.number(name, default)
-        for name, default in (("events.num", 1_000_000), ("first-event.rate", 10_000), ("out-of-order.group-size", 1))
-    )
-    assert stop is not None
-    assert per_second is not None
-    assert group is not None
-    return NexmarkSource(row_type(options.table.schema), stop, per_second, group)
+    numbers = (("events.num", 1_000_000), ("first-event.rate", 10_000), ("out-of-order.group-size", 1))
+    found = [options.number(name, default) or default for name, default in (*numbers, ("events.per-epoch", 1_000_000))]
+    return NexmarkSource(row_type(options.table.schema), *found)
 
 
 CONNECTOR = Connector(_source)

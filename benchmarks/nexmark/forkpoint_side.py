@@ -15,7 +15,7 @@ def main(engine: str, parallelism: str, directory: str) -> None:
     warnings.filterwarnings("ignore")
     for nth, file in enumerate(map(str.strip, sys.stdin)):
         env = fp.StreamExecutionEnvironment.get_execution_environment(
-            {"execution.engine": engine, "execution.checkpointing.interval": "1 s"}
+            {"execution.engine": engine, "execution.checkpointing.interval": "100 ms"}
         )
         env.set_parallelism(int(parallelism)).set_state_root(f"{directory}/{nth}")
         t_env = fp.StreamTableEnvironment.create(env)

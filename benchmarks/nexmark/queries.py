@@ -22,9 +22,10 @@ class Program:
         return [re.sub(r"INSERT INTO \w+\s*", "", each, count=1) for each in self.inserts]
 
 
-def source(count: int, per_second: int, group: int = 1) -> str:
-    """The options of the table of events: how many, and as of ``events``."""
+def source(count: int, per_second: int, group: int = 1, per_epoch: int = 1_000_000) -> str:
+    """The options of the table of events: how many, as of ``events``, and the most for an epoch of forkpoint."""
     options = {"connector": "nexmark", "events.num": count, "first-event.rate": per_second, "out-of-order.group-size": group}
+    options["events.per-epoch"] = per_epoch
     return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from answers import ANSWERS, answered
-from events import tables
+from nexmark_events import tables
 from sides import Side, running
 
 import forkpoint as fp

@@ -14,6 +14,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from programs import ENVIRONMENT
+
 PROGRAM = str(Path(__file__).with_name("on_graphframes.py"))
 JAR = os.environ.get("FORKPOINT_GRAPHFRAMES_JAR")
 PACKAGE = f"spark.jars.packages=io.graphframes:graphframes-spark4_2.13:{version('graphframes-py')}"
@@ -31,7 +33,9 @@ def test_graphframes_computes_what_networkx_does_on_the_savepoint_of_a_running_j
         del edges[edge["source"], edge["target"]]
 
     arguments = [str(tmp_path / "edges"), str(tmp_path), f"spark.jars={JAR}" if JAR else PACKAGE]
-    done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, env=ENVIRONMENT | {"FORKPOINT_ENGINE": "spark"}
+    )
     if "unresolved dependency" in done.stderr:
         pytest.skip(
             f"needs the jar of GraphFrames, which no repository here has ({PACKAGE}); FORKPOINT_GRAPHFRAMES_JAR is not set"

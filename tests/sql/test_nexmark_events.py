@@ -22,7 +22,7 @@ AFTER = {"auction": "expires TIMESTAMP(3), seller BIGINT, category BIGINT, "}
 def test_events_in_python_and_java_are_the_same(group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
     monkeypatch.syspath_prepend(HERE / "nexmark")
-    from events import tables
+    from nexmark_events import tables
     from sides import running
 
     from queries import source
