@@ -121,7 +121,7 @@ def test_lines_of_a_failed_task_arrive_up_to_a_limit(tmp_path: Path) -> None:
     assert [each["message"] for each in of_task[:-1]] == said_in_order
     assert of_task[-1]["message"].startswith("1,800 further lines of 'say' were left out")
     assert [line for line in said.splitlines() if '"uid": "say"' in line] == [json.dumps(each) for each in of_task]
-    assert "no good" in in_log[-1]["message"]
+    assert any("no good" in each["message"] for each in in_log)  # Spark may log its end after that
 
 
 @pytest.mark.slow
