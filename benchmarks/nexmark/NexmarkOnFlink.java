@@ -77,8 +77,11 @@ public class NexmarkOnFlink {
         configuration.setString("table.exec.mini-batch.enabled", arguments[2]);
         configuration.setString("table.exec.mini-batch.allow-latency", "2 s");
         configuration.setString("table.exec.mini-batch.size", "50000");
-        return TableEnvironment.create(
-                EnvironmentSettings.newInstance().inStreamingMode().withConfiguration(configuration).build());
+        TableEnvironment env =
+                TableEnvironment.create(
+                        EnvironmentSettings.newInstance().inStreamingMode().withConfiguration(configuration).build());
+        env.createTemporarySystemFunction("count_char", CountChar.class);
+        return env;
     }
 
     // -- results

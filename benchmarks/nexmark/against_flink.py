@@ -53,8 +53,7 @@ def per_second(side: Side, query: str, texts: Path) -> float:
 
 def seconds(side: Side, query: str, texts: Path, events: int) -> float:
     found = program(query, texts, source(events, PER_SECOND, per_epoch=PER_EPOCH.get(query, 1_000_000)), "")
-    functions = ["CREATE FUNCTION count_char AS 'NexmarkOnFlink$CountChar'"] if side.name in FLINK else []
-    return sum(float(side.ask([*functions, *found.definitions, insert])[0]) for insert in found.inserts)
+    return sum(float(side.ask([*found.definitions, insert])[0]) for insert in found.inserts)
 
 
 def main() -> None:

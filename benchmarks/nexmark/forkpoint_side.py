@@ -11,15 +11,20 @@ from pathlib import Path
 import forkpoint as fp
 
 
+def table_environment(env: fp.StreamExecutionEnvironment, parallelism: int) -> fp.StreamTableEnvironment:
+    """With the function of q14."""
+    t_env = fp.StreamTableEnvironment.create(env.set_parallelism(parallelism))
+    t_env.create_temporary_function("count_char", fp.udf(lambda text, of: text.count(of), result_type="BIGINT"))
+    return t_env
+
+
 def main(engine: str, parallelism: str, directory: str) -> None:
     warnings.filterwarnings("ignore")
     for nth, file in enumerate(map(str.strip, sys.stdin)):
         env = fp.StreamExecutionEnvironment.get_execution_environment(
             {"execution.engine": engine, "execution.checkpointing.interval": "100 ms"}
         )
-        env.set_parallelism(int(parallelism)).set_state_root(f"{directory}/{nth}")
-        t_env = fp.StreamTableEnvironment.create(env)
-        t_env.create_temporary_function("count_char", fp.udf(lambda text, of: text.count(of), result_type="BIGINT"))
+        t_env = table_environment(env.set_state_root(f"{directory}/{nth}"), int(parallelism))
         for statement in Path(file).read_text().split("\0"):
             began = time.monotonic()
             result = t_env.execute_sql(statement)

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forkpoint.table.connectors.datagen import mixed
+
 START = datetime(2024, 2, 29, 5, 30)  # noqa: DTZ001 (TIMESTAMP has no time zone)
 START_MS = 1_709_184_600_000
 FIRST_ID = 1000
@@ -27,19 +29,9 @@ Words = npt.NDArray[np.uint64]
 _TIME = pa.timestamp("ms")
 
 
-def _mixed(words: Words) -> Words:
-    """splitmix64's output: words that are spread evenly."""
-    with np.errstate(over="ignore"):
-        words = words + np.uint64(0x9E3779B97F4A7C15)
-        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Words = words ^ (words >> np.uint64(31))
-    return mixed
-
-
 def _letters(word: int, length: int) -> str:
     """So many letters, which depend on the word."""
-    words = _mixed(np.arange(length, dtype=np.uint64) + np.uint64(word << 10))
+    words = mixed(np.arange(length, dtype=np.uint64) + np.uint64(word << 10))
     return "".join(chr(ord("a") + each) for each in (words % np.uint64(26)).tolist())
 
 
@@ -85,8 +77,8 @@ def events(numbers: Numbers, per_second: int, group: int = 1) -> pa.RecordBatch:
     place = numbers % 50
     kinds = np.where(place == 0, 0, np.where(place <= 3, 1, 2)).astype(np.int32)
     with np.errstate(over="ignore"):
-        first = _mixed(numbers.astype(np.uint64) * np.uint64(2))
-        second = _mixed(numbers.astype(np.uint64) * np.uint64(2) + np.uint64(1))
+        first = mixed(numbers.astype(np.uint64) * np.uint64(2))
+        second = mixed(numbers.astype(np.uint64) * np.uint64(2) + np.uint64(1))
     times_ms = START_MS + numbers * 1000 // per_second
     columns = [pa.array(kinds)]
     for kind, of in enumerate((_persons, _auctions)):

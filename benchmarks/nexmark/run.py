@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from answers import ANSWERS, answered
+from forkpoint_side import table_environment
 from nexmark_events import tables
 from sides import Side, running
 
@@ -86,10 +87,7 @@ def _outcome(query: str, of_query: Program, tables: dict[str, pa.Table], flink: 
 
 def _run(of_query: Program) -> Rows:
     """The rows of a query's result when its input has ended."""
-    env = fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"})
-    env.set_parallelism(2)
-    t_env = fp.StreamTableEnvironment.create(env)
-    t_env.create_temporary_function("count_char", fp.udf(lambda text, of: text.count(of), result_type="BIGINT"))
+    t_env = table_environment(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}), 2)
     for statement in of_query.definitions:
         t_env.execute_sql(statement)
     rows: Rows = Counter()
@@ -101,12 +99,11 @@ def _run(of_query: Program) -> Rows:
 
 
 def _on_flink(of_query: Program, flink: Side) -> Rows:
-    function = "CREATE FUNCTION count_char AS 'NexmarkOnFlink$CountChar'"
     rows: Rows = Counter()
     for query in of_query.queries:
         # For Flink 2.3 it is a keyword: q23.
         quoted = re.sub(r"\.dateTime\b", ".`dateTime`", query)
-        for line in flink.ask([function, *of_query.definitions, quoted]):
+        for line in flink.ask([*of_query.definitions, quoted]):
             count, *row = line.split("\x1f")
             rows[tuple(row)] += int(count)
     return +rows

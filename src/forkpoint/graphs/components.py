@@ -62,7 +62,6 @@ class ComponentsSpec(KeyedSpec):
 @dataclass(frozen=True)
 class ColoringSpec(ComponentsSpec):
     kind = "graph_coloring"
-    follows_inputs = True
 
     @property
     def node_type(self) -> TypeInformation:

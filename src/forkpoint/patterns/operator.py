@@ -278,8 +278,9 @@ class PatternMatching(KeyedOperator):
         if self._keeping is not None:
             self._keeping.enter(key)
         emission.number = 0 if self._remembered is None else self._remembered.matches(key)
+        of_other = stored if self._converts else None  # what another pattern has saved
         before = Runs() if stored is None or self._converts else self._codec.decode(stored)
-        runs = self._converted(stored, before_ms) if stored is not None and self._converts else before.copy()
+        runs = before.copy() if of_other is None else self._converted(of_other, before_ms)
         timeout = matcher.next_timeout(before)
         new: dict[int, int] = {}
         element: Any = None
@@ -296,9 +297,8 @@ class PatternMatching(KeyedOperator):
                 for match in found:
                     self._emit(match, key, time_ms, emission)
             self._end(runs, key, now_ms, emission)
-        converted = stored is not None and self._converts
-        held = stored_paths(stored)[0] if stored is not None and self._converts else [run.step for run in before.all]
-        if converted or self._keeping is not None or not runs.same_as(before):
+        held = [run.step for run in before.all] if of_other is None else stored_paths(of_other)[0]
+        if of_other is not None or self._keeping is not None or not runs.same_as(before):
             self._store(key, events_in(held), runs, timeout, new, now_ms)
         if self._remembered is not None:
             self._remembered.store(key, emission.number, self._log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -129,9 +129,11 @@ def _field_name(call: Call) -> str:
     return str(name.value)
 
 
-def read_by(expressions: Iterable[Expression]) -> dict[str, Column | Call]:
-    """What expressions read, by name: columns, and of a column that is a ROW only the fields that they read, as ``row.field``."""
-    read = dict.fromkeys(each for expression in expressions for each in _read(expression))
+def read_by(expressions: Iterable[Expression], but: Container[str] = ()) -> dict[str, Column | Call]:
+    """What expressions read, by name: columns, and of a column that is a ROW only the fields that they read, as ``row.field``.
+    ``but``: columns that are left out, and their fields."""
+    found = (each for expression in expressions for each in _read(expression))
+    read = dict.fromkeys(each for each in found if next(columns_of(each)).name not in but)
     by_name: dict[str, Column | Call] = {}
     columns = {each.name: each for each in read if isinstance(each, Column)}
     for each in read:

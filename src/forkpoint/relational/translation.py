@@ -189,8 +189,8 @@ class Translator:
     ) -> tuple[Edge, ...]:
         """Projection and filter of the rows of elements. Only the columns that they need get there."""
         read = [item.of for item in items] + ([] if condition is None else [condition])
-        used, columns = read_by(read).items(), {column.name for each in read for column in columns_of(each)}
-        below = tuple(Item(name, of) for name, of in used if next(columns_of(of)).name not in node.names)
+        columns = {column.name for each in read for column in columns_of(each)}
+        below = tuple(Item(name, of) for name, of in read_by(read, but=node.names).items())
         added = tuple(field for field in node.added if field.name in columns)
         fields = (*(Field(each.name, each.of.type) for each in below), *added) or node.added[:1]
         upstream, updating = self._select(node.input, None, (*below, Item(ARRAY, node.of))), is_updating(node)
@@ -204,8 +204,7 @@ class Translator:
         """Projection and filter of rows with the results of calls, in a step of their own: it sees each row once."""
         calls = {item.name for item in node.calls}
         read = [item.of for item in (*items, *node.calls)] + ([] if condition is None else [condition])
-        used = read_by(read).items()
-        below = tuple(Item(name, of) for name, of in used if next(columns_of(of)).name not in calls) or (_ROW,)
+        below = tuple(Item(name, of) for name, of in read_by(read, but=calls).items()) or (_ROW,)
         fields = tuple(Field(item.name, item.of.type) for item in (*below, *node.calls))
         kept = items_of(fields[: len(below)])
         rows = selected(self._select(node.input, None, below), (None, (*kept, *node.calls)), fields, weighted=False)

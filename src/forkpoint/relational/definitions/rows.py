@@ -81,8 +81,7 @@ class RowsDefinition(msgspec.Struct, frozen=True, dict=True, omit_defaults=True)
         expressions = (*self.view.expressions, *parts)
         if isinstance(node, Join) and node.as_of:
             expressions = tuple(column for each in expressions for column in columns_of(each))
-        read = read_by(expressions).items()
-        return {name: of for name, of in sorted(read) if next(columns_of(of)).name not in produced}
+        return dict(sorted(read_by(expressions, but=produced).items()))
 
     def columns_of_side(self, side: str) -> tuple[Field, ...]:
         """The columns of a side's input that the node reads. All may be NULL, so that their types don't depend on what a changed

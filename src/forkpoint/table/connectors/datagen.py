@@ -53,11 +53,11 @@ class Generated:
         if self.start is not None:
             sequence, of = pa.array(rows + self.start), self.field.type.arrow_type
             return rescaled(sequence, of) if pa.types.is_decimal(of) else sequence.cast(of)
-        words = _mixed(rows.astype(np.uint64) + _mixed(np.array([crc32(self.field.name.encode())], np.uint64)))
+        words = mixed(rows.astype(np.uint64) + mixed(np.array([crc32(self.field.name.encode())], np.uint64)))
         found = self._random(words, now_ms).cast(self.field.type.arrow_type, safe=False)
         if not self.null_rate:
             return found
-        return pc.if_else(pa.array(_fractions(_mixed(words)) < self.null_rate), pa.scalar(None, found.type), found)
+        return pc.if_else(pa.array(_fractions(mixed(words)) < self.null_rate), pa.scalar(None, found.type), found)
 
     def _random(self, words: Words, now_ms: int) -> pa.Array:
         name = self.field.type.name
@@ -76,14 +76,14 @@ class Generated:
         return _texts(words, self.length)
 
 
-def _mixed(words: Any) -> Words:
+def mixed(words: Any) -> Words:
     """splitmix64's output: words that are spread evenly."""
     with np.errstate(over="ignore"):
         words = words + np.uint64(0x9E3779B97F4A7C15)
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Words = words ^ (words >> np.uint64(31))
-    return mixed
+    found: Words = words ^ (words >> np.uint64(31))
+    return found
 
 
 def _fractions(words: Words) -> npt.NDArray[np.float64]:
@@ -94,7 +94,7 @@ def _fractions(words: Words) -> npt.NDArray[np.float64]:
 def _texts(words: Words, length: int) -> pa.Array:
     """Texts of hexadecimal digits."""
     count = max(1, -(-length // 16))
-    more = _mixed(words[:, None] + np.arange(count, dtype=np.uint64))
+    more = mixed(words[:, None] + np.arange(count, dtype=np.uint64))
     octets = more.view(np.uint8).reshape(len(words), count * 8)
     digits = _HEX[np.stack([octets >> 4, octets & 15], axis=-1).reshape(len(words), count * 16)[:, :length]]
     offsets = np.arange(0, (len(words) + 1) * length, max(length, 1), dtype=np.int32)[: len(words) + 1]
