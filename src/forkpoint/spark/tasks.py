@@ -124,7 +124,7 @@ class SourceStage:
     last: bool
 
     def __call__(self, task: int, plans: Iterator[bytes]) -> Iterator[Any]:
-        with _task(f"stage 0, source task {task}", self.handle.token):
+        with task_body(f"stage 0, source task {task}", self.handle.token):
             job = self.handle.open()
             context = _context()
             for plan in plans:
@@ -141,7 +141,7 @@ class SubtaskStage:
     last: bool
 
     def __call__(self, subtask: int, rows: Iterator[ChunkRow]) -> Iterator[Any]:
-        with _task(f"stage {self.stage}, subtask {subtask}", self.handle.token):
+        with task_body(f"stage {self.stage}, subtask {subtask}", self.handle.token):
             job = self.handle.open()
             _, edge, _, part = next(rows)
             if edge != PART:
@@ -165,7 +165,7 @@ class FrameStage:
         from forkpoint.spark.frames import to_declared  # loads pyspark.sql, which other tasks do not need
 
         task = TaskContext.get().partitionId()
-        with _task(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
+        with task_body(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
             job = self.handle.open()
             operator = job.spec.graph.by_id[self.operator]
             columns = batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
@@ -182,7 +182,7 @@ class NotifyStage:
     handle: JobHandle
 
     def __call__(self, subtask: int, parts: Iterator[bytes]) -> Iterator[bytes]:
-        with _task(f"notification of subtask {subtask}", self.handle.token):
+        with task_body(f"notification of subtask {subtask}", self.handle.token):
             job = self.handle.open()
             for part in parts:
                 job.runtime.notify_subtask(job.spec, decode_part(part).joined(_context(), subtask), subtask)
@@ -202,7 +202,7 @@ class BackgroundStage:
 
     def __call__(self, task: int, args: Iterator[bytes]) -> Iterator[bytes]:
         log_lines: list[str] = []
-        with _task(f"background task {task}", self.token, log_lines):
+        with task_body(f"background task {task}", self.token, log_lines):
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
             for arg in args:
@@ -233,7 +233,7 @@ def _context() -> EpochContext:
 
 
 @contextmanager
-def _task(where: str, token: str, log_lines: Sequence[str] = ()) -> Iterator[None]:
+def task_body(where: str, token: str, log_lines: Sequence[str] = ()) -> Iterator[None]:
     """Run a task without garbage collection, and carry its exception and log lines to the driver."""
     collecting = gc.isenabled()
     gc.disable()

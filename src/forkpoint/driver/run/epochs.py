@@ -76,6 +76,7 @@ class EpochRunner:
         listener: Listener,
         until: Until | None = None,
         trial: Trial | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.graph = graph
         self.manifest = manifest
@@ -90,7 +91,7 @@ class EpochRunner:
         self._began_ms = self.now_ms()
         self._listener = listener
         self.bound = _bound(graph, until, manifest, max_rows)
-        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops)
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops, wake)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, self.now_ms())
         self._failure: Exception | None = None
