@@ -70,7 +70,8 @@ def test_a_lost_task_costs_no_epoch(start_run: StartRun, tmp_path: Path) -> None
         epoch(executor, number, plan(1, 2))
     assert stay(executor)
     assert got(epoch(executor, 3, plan(1, 2, 3)), 1) == {0: ["2"], 1: ["1", "3"]}
-    assert once.exists() and not stay(executor)
+    assert once.exists()
+    assert not stay(executor)
     assert got(epoch(executor, 4, plan(7)), 1)[1] == ["7"]
     assert stay(executor)
 
@@ -138,12 +139,15 @@ def test_calls_run_in_their_processes_while_an_epoch_runs(start_run: StartRun, t
     running = threading.Thread(target=lambda: found.extend(epoch(executor, 3, plan(1))))
     running.start()
     called = executor.run_beside_epochs(process, [b"1", b"2", b"3"], "calling")
-    assert {int(pid) for pid in called} == pids and called[0] == called[2] and not found
+    assert {int(pid) for pid in called} == pids
+    assert called[0] == called[2]
+    assert not found
     with pytest.raises(RestoreRefused, match=r"^no$"):
         executor.run_beside_epochs(refuse, [b"no"], "calling")
     go_on.touch()
     running.join()
-    assert {row["pid"] for row in found} == pids and stay(executor)
+    assert {row["pid"] for row in found} == pids
+    assert stay(executor)
 
 
 def test_strangers_get_nothing(start_run: StartRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +164,8 @@ def test_strangers_get_nothing(start_run: StartRun, monkeypatch: pytest.MonkeyPa
     executor = start_run(stages=1, parallelism=2)
     for number in (1, 2):
         commits = epoch(executor, number, plan(1))
-    assert strangers and stay(executor)
+    assert strangers
+    assert stay(executor)
     assert got(commits, 1) == {0: [], 1: ["1"]}
     assert json.dumps(commits)
 

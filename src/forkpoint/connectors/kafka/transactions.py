@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 TRANSACTION_TIMEOUT_MS = 120_000
 _RETRY_MS = 1
-"""A transaction that follows another waits until the broker has marked that one's end, some milliseconds later. By default the client
-asks again after 100 ms; after errors, it doubles the time up to a second anyway."""
+"""A transaction that follows another begins once the broker has marked that one's end, some milliseconds later. By default, the
+client asks again after 100 ms. After errors, it doubles the time up to a second anyway."""
 _TRIES = 10  # of a commit that others fence
 _PAUSE_SECONDS = 0.5
 _MAX_PROBLEMS = 10
