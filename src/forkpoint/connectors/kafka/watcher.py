@@ -16,7 +16,7 @@ from forkpoint.errors import ForkpointError, InputLost, StorageError, SystemUnav
 
 log = logging.getLogger("forkpoint.kafka")
 
-REFRESH_S = 0.01  # between requests for ends, which take about 1 ms
+REFRESH_S = 0.004  # between requests for ends, which take about 1 ms
 REFRESH_IDLE_S = 0.02  # after a second without new records
 REFRESH_OF_EACH_S = 0.0002  # in addition, per partition
 RETRY_S = 0.5

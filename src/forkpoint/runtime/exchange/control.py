@@ -38,7 +38,7 @@ class JobSpec:
     local_dir: str
     parameters: dict[str, str]
     known_states: Mapping[int, StateInfo]
-    inline_bytes: int = 32_000
+    inline_bytes: int = 100_000
     periodic_watermarks: bool = True
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)
