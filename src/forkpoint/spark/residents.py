@@ -73,8 +73,8 @@ class ResidentsLost(Exception):
 
 @dataclass
 class _Pace:
-    """Decides when tasks stay. ``short``: short epochs in sequence; ``failed``: failed starts in sequence; ``after``: the earliest
-    (monotonic) time of the next."""
+    """Decides when tasks stay. ``short``: short epochs in sequence; ``failed``: failed starts in sequence; ``after``: the
+    (monotonic) time before which there is no other."""
 
     short: int = 0
     failed: int = 0

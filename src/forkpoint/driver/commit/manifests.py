@@ -345,13 +345,14 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
     """The subtasks that should write a snapshot: changes since the last snapshot (``history``: epochs and bytes, by subtask) span
-    many epochs (for a large snapshot, up to ten times ``chain``) or exceed its size. A rebuild thus reads a limited number of files
-    and about twice the state; and at a hundred epochs a second, not each second goes into a snapshot."""
+    many epochs (for a large snapshot, up to ten times ``chain``) or exceed its size. A rebuild thus reads a limited number of
+    files and about twice the state; and at a hundred epochs a second, not each second goes into a snapshot."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain * min(_LONGER, max(1, sizes[subtask] >> 20)) or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
+        if epochs >= chain * min(_LONGER, max(1, sizes[subtask] >> 20))
+        or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
     ]

@@ -25,7 +25,7 @@ from forkpoint.driver.commit.manifests import (
     splits_by_origin,
     staged_from,
 )
-from forkpoint.driver.commit.measurements import Measurements, holds, measurements, states_of
+from forkpoint.driver.commit.measurements import Measurements, holds, measurements, skews, states_of
 from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, added_up
@@ -245,7 +245,9 @@ class EpochRunner:
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(rows)
-        measured = measurements(rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest))
+        measured = measurements(
+            rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest), skews(self.graph, rows)
+        )
         self._listener.on_event(_committed(manifest, rows, measured))
         return True
 
