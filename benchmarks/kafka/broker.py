@@ -73,11 +73,11 @@ def producer(client: Mapping[str, Any], **settings: Any) -> Producer:
     return Producer({**client, "log_level": 0, **ours, **settings})
 
 
-def fill(kafka: Broker, topic: str, records: int) -> None:
-    """Fill a topic, evenly over its partitions; keys and partitions are unrelated."""
+def fill(kafka: Broker, topic: str, records: int, *, each: bool = False) -> None:
+    """Fill a topic, evenly over its partitions; keys and partitions are unrelated. ``each``: no two records have the same key."""
     to, users = producer(kafka._client), random.Random(7)
     for number in range(records):
-        value = record(number, users.randrange(KEYS), 0)
+        value = record(number, number if each else users.randrange(KEYS), 0)
         while True:
             try:
                 to.produce(topic, value, partition=number % PARTITIONS)
