@@ -41,7 +41,7 @@ from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_c
 from forkpoint.runtime.tasks.worker import listeners_of
 from forkpoint.savepoint.format.source_logs import store_logs
 
-SNAPSHOT_CHAIN = 100
+SNAPSHOT_CHAIN = 500
 SNAPSHOT_RATIO = 1.0
 
 
