@@ -52,6 +52,8 @@ def test_they_give_what_jobs_give(start_run: StartRun, stages: int) -> None:
     assert seen(found[0]) == seen(jobs)
     assert len(found[1]) == 2 * stages
     assert len({(row["subtask"], row["pid"]) for commits in found for row in commits}) == 2
+    assert executor._run is not None
+    assert not list(Path(executor._run.spec.local_dir).glob("exchange-*"))
     assert not any(row["gc"] for commits in found for row in commits)
 
 
@@ -171,13 +173,16 @@ def test_strangers_get_nothing(start_run: StartRun, monkeypatch: pytest.MonkeyPa
 
 
 def test_large_epochs_are_for_the_shuffle(start_run: StartRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one host, they are in files, and the tasks stay."""
     monkeypatch.setattr(residents, "LARGE_BYTES", 100_000)
-    executor = start_run(stages=1, parallelism=2)
-    for number in (1, 2):
-        epoch(executor, number, plan(blob_bytes=1_000))
-    assert stay(executor)
-    assert got(epoch(executor, 3, plan(blob_bytes=200_000)), 1)[0] == [200_000]
-    assert not stay(executor)
+    for one_host in (True, False):
+        monkeypatch.setattr(SparkExecutor, "has_other_hosts", not one_host)
+        executor = start_run(stages=1, parallelism=2)
+        for number in (1, 2):
+            epoch(executor, number, plan(blob_bytes=1_000))
+        assert stay(executor)
+        assert got(epoch(executor, 3, plan(blob_bytes=200_000)), 1)[0] == [200_000]
+        assert stay(executor) == one_host
 
 
 def test_without_cores_or_by_the_setting_epochs_stay_jobs(start_run: StartRun, session: SparkSession) -> None:

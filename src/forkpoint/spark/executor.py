@@ -26,6 +26,7 @@ from forkpoint.spark.background_tasks import map_arguments, mapped, task_logging
 from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.host_rows import exchange_directory, remove
 from forkpoint.spark.placement import place
 from forkpoint.spark.residents import Residents, ResidentsLost, can_stay
 from forkpoint.spark.rows import PAIR_SCHEMA
@@ -35,6 +36,7 @@ from forkpoint.spark.shipping.provisions import NOTHING, Provisions
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
+    EXCHANGE_PROPERTY,
     FrameStage,
     JobHandle,
     NotifyStage,
@@ -118,12 +120,21 @@ class SparkExecutor(Executor):
         """
         run = self._started("run_epoch")
         self._epochs_started = True
+        if self.has_other_hosts:
+            return self._run_epoch(run, ctx, source_tasks, frame, "")
+        exchange = exchange_directory(run.spec.local_dir, f"{ctx.epoch}-{uuid.uuid4().hex[:8]}")
+        try:
+            return self._run_epoch(run, ctx, source_tasks, frame, exchange)
+        finally:
+            remove(exchange)
+
+    def _run_epoch(self, run: _Run, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any, exchange: str) -> list[bytes]:
         if run.residents is not None and frame is None:
             with self._detecting_loss(), _logging_loss():
-                if (blobs := run.residents.run(ctx, source_tasks)) is not None:
+                if (blobs := run.residents.run(ctx, source_tasks, exchange)) is not None:
                     return blobs
         began = time.monotonic()
-        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.epoch}") as parts:
+        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.epoch}", exchange) as parts:
             blobs = run.jobs.run(source_tasks, frame, parts)
         if run.residents is not None:
             run.residents.ran(time.monotonic() - began)
@@ -139,10 +150,11 @@ class SparkExecutor(Executor):
             map_bytes(self._sc, NotifyStage(run.handle), parts, len(parts))
 
     @contextmanager
-    def _epoch_job(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
+    def _epoch_job(self, run: _Run, ctx: EpochContext, description: str, exchange: str = "") -> Iterator[list[bytes]]:
         """Pass an epoch's context to the block's Spark job. Yields the subtasks' parts of it."""
         common, parts = divide(ctx, run.spec.parallelism)
         properties = {EPOCH_PROPERTY: encode_context(common), _POOL_PROPERTY: EPOCH_POOL, _DESCRIPTION_PROPERTY: description}
+        properties |= {EXCHANGE_PROPERTY: exchange} if exchange else {}
         with (
             self._detecting_loss(),
             raising_originals(run.handle.token, partial(failed_hosts, self._sc)),

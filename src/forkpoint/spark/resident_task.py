@@ -10,7 +10,7 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -21,6 +21,7 @@ from forkpoint.decoders import msgpack_decoder
 from forkpoint.runtime.exchange.control import EpochContext, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.spark.failures import TaskFailure
+from forkpoint.spark.host_rows import fetched, left
 from forkpoint.spark.tasks import Job, JobHandle, task_body
 
 NOTIFY = -1
@@ -33,13 +34,15 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 class Work(msgspec.Struct, frozen=True, array_like=True):
     """The work of one task in one stage of an epoch. ``context`` and ``part``: of ``divide``, encoded. ``plans``: those of source
-    tasks, by the number of the task. ``rows``: the input of a later stage."""
+    tasks, by the number of the task. ``rows``: the input of a later stage. ``exchange``: the directory of large
+    rows, if all tasks share a host."""
 
     stage: int
     context: str
     part: bytes
     plans: dict[int, bytes] = {}
     rows: list[tuple[int, int, int, bytes]] = []
+    exchange: str = ""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -139,13 +142,19 @@ def _call(message: bytes) -> Done:
 
 def _run(job: Job, subtask: int, work: Work) -> list[ChunkRow]:
     common = decode_context(work.context)
+
+    def sent(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
+        return list(left(rows, work.exchange) if work.exchange else rows)
+
     if work.stage == 0:
-        return [row for task, plan in work.plans.items() for row in job.runtime.run_source_task(job.spec, common, task, plan)]
+        tasks = work.plans.items()
+        return sent(row for task, plan in tasks for row in job.runtime.run_source_task(job.spec, common, task, plan))
     context: EpochContext = decode_part(work.part).joined(common, subtask)
     if work.stage == NOTIFY:
         job.runtime.notify_subtask(job.spec, context, subtask)
         return []
-    return list(job.runtime.run_subtask(job.spec, context, work.stage, subtask, work.rows))
+    rows = fetched(work.rows, work.exchange) if work.exchange else work.rows
+    return sent(job.runtime.run_subtask(job.spec, context, work.stage, subtask, rows))
 
 
 def inboxes(rows: Sequence[ChunkRow], parallelism: int) -> list[list[ChunkRow]]:

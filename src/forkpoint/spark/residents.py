@@ -56,11 +56,11 @@ from forkpoint.spark.tasks import BackgroundStage, JobHandle
 log = logging.getLogger("forkpoint")
 
 SETTING = "spark.forkpoint.residentTasks"
-SHORT_EPOCHS = 20
+SHORT_EPOCHS = 3
 """After so many short epochs in sequence, tasks stay."""
-SHORT_S = 1.0
+SHORT_S = 5.0
 LARGE_BYTES = 16 << 20
-"""An epoch that exchanges more is for Spark's shuffle."""
+"""An epoch that exchanges more through the driver is for Spark's shuffle."""
 OTHERS_S = 0.5  # between looks at Spark's other jobs
 END_S = 10.0  # for tasks to end after their connections
 AGAIN_S = (10.0, 60.0, 600.0)  # after failed starts
@@ -114,8 +114,8 @@ class Residents:
 
     # -- epochs
 
-    def run(self, context: EpochContext, plans: Sequence[bytes]) -> list[bytes] | None:
-        """Run an epoch; returns the blobs of its commit rows. None if it has to run as a job."""
+    def run(self, context: EpochContext, plans: Sequence[bytes], exchange: str) -> list[bytes] | None:
+        """Run an epoch; returns the blobs of its commit rows. None if it has to run as a job. ``exchange``: see ``Work``."""
         with self._ready() as tasks:
             if tasks is None:
                 return None
@@ -126,11 +126,13 @@ class Residents:
             if plans:
                 numbered = dict(enumerate(plans))
                 shares = [dict(list(numbered.items())[at :: self.parallelism]) for at in range(self.parallelism)]
-                works = [Work(0, sent, part, share) if share else None for part, share in zip(encoded, shares, strict=True)]
+                pairs = zip(encoded, shares, strict=True)
+                works = [Work(0, sent, part, share, [], exchange) if share else None for part, share in pairs]
                 rows = tasks.ask(works)
             for stage in range(1, self.stages + 1):
                 shared = inboxes(rows, self.parallelism)
-                rows = tasks.ask([Work(stage, sent, part, {}, own) for part, own in zip(encoded, shared, strict=True)])
+                pairs = zip(encoded, shared, strict=True)
+                rows = tasks.ask([Work(stage, sent, part, {}, own, exchange) for part, own in pairs])
             if tasks.exchanged > LARGE_BYTES:
                 self._end("their epochs have become large")
             return [blob for _, _, _, blob in commits_in(rows)]

@@ -30,10 +30,13 @@ from forkpoint.runtime.tasks.preparation import decode_preparation, prepare_stor
 from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
+from forkpoint.spark.host_rows import fetched, left
 from forkpoint.spark.rows import pair_batch
 from forkpoint.types import dumps
 
 EPOCH_PROPERTY = "forkpoint.epoch"
+EXCHANGE_PROPERTY = "forkpoint.exchange"
+"""The directory of the epoch's large rows, if all tasks share a host."""
 
 
 class Runtime(NamedTuple):
@@ -129,7 +132,7 @@ class SourceStage:
             context = _context()
             for plan in plans:
                 rows = job.runtime.run_source_task(job.spec, context, task, plan)
-                yield from commits_in(rows) if self.last else rows
+                yield from commits_in(rows) if self.last else _sent(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ class SubtaskStage:
             if edge != PART:
                 raise RuntimeError(f"subtask {subtask} got a row of edge {edge} before its part of the epoch's context")
             context = decode_part(part).joined(_context(), subtask)
-            out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, rows)
-            yield from (row[3] for row in commits_in(out)) if self.last else out
+            out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, _received(rows))
+            yield from (row[3] for row in commits_in(out)) if self.last else _sent(out)
             for _ in rows:  # a worker with unread input cannot be reused
                 pass
 
@@ -170,7 +173,7 @@ class FrameStage:
             operator = job.spec.graph.by_id[self.operator]
             columns = batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
             rows = job.runtime.run_frame_task(job.spec, _context(), self.operator, task, columns)
-            yield from map(pair_batch, commits_in(rows) if self.last else rows)
+            yield from map(pair_batch, commits_in(rows) if self.last else _sent(rows))
             for _ in batches:
                 pass
 
@@ -230,6 +233,16 @@ def _context() -> EpochContext:
     if text is None:
         raise RuntimeError(f"the Spark job has no property {EPOCH_PROPERTY!r}: only run_epoch may use forkpoint's frames")
     return decode_context(text)
+
+
+def _sent(rows: Iterable[ChunkRow]) -> Iterable[ChunkRow]:
+    directory = TaskContext.get().getLocalProperty(EXCHANGE_PROPERTY)
+    return left(rows, directory) if directory else rows
+
+
+def _received(rows: Iterable[ChunkRow]) -> Iterable[ChunkRow]:
+    directory = TaskContext.get().getLocalProperty(EXCHANGE_PROPERTY)
+    return fetched(rows, directory) if directory else rows
 
 
 @contextmanager
