@@ -115,7 +115,7 @@ def test_they_leave_the_cores_to_others(start_run: StartRun, session: SparkSessi
     for number in (3, 4):
         epoch(executor, number, plan(1))
     assert stay(executor)
-    assert session.range(0, 10, 1, cores).mapInArrow(lambda batches: batches, "id long").count() == 10
+    assert session.sparkContext.parallelize(range(10), cores).map(str).count() == 10
     assert not stay(executor)
 
 
@@ -190,3 +190,22 @@ def test_without_cores_or_by_the_setting_epochs_stay_jobs(start_run: StartRun, s
     for number in (1, 2, 3):
         epoch(executor, number, plan(1))
     assert not stay(executor)
+
+
+def test_two_jobs_of_an_application_go_on_side_by_side(start_run: StartRun, session: SparkSession) -> None:
+    """Each would hold all cores. Whichever holds them leaves them to the other, and then lets ten seconds pass."""
+    cores = session.sparkContext.defaultParallelism
+    executors = [start_run(stages=1, parallelism=cores) for _ in range(2)]
+    ran = [0, 0]
+
+    def run(job: int) -> None:
+        for number in range(1, 31):
+            epoch(executors[job], number, plan(1))
+            ran[job] += 1
+
+    jobs = [threading.Thread(target=run, args=(job,)) for job in range(2)]
+    for each in jobs:
+        each.start()
+    for each in jobs:
+        each.join()
+    assert ran == [30, 30]

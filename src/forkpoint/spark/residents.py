@@ -63,7 +63,8 @@ LARGE_BYTES = 16 << 20
 """An epoch that exchanges more through the driver is for Spark's shuffle."""
 OTHERS_S = 0.5  # between looks at Spark's other jobs
 END_S = 10.0  # for tasks to end after their connections
-AGAIN_S = (10.0, 60.0, 600.0)  # after failed starts
+AGAIN_S = (10.0, 60.0, 600.0)  # after failed starts, and after tasks that stood in the way of other jobs
+STEADY_S = 60.0  # tasks that have stayed so long count as no failure
 _PLAINTEXT = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.ssl.rpc.enabled")
 
 
@@ -73,8 +74,8 @@ class ResidentsLost(Exception):
 
 @dataclass
 class _Pace:
-    """Decides when tasks stay. ``short``: short epochs in sequence; ``failed``: failed starts in sequence; ``after``: the
-    (monotonic) time before which there is no other."""
+    """Decides when tasks stay. ``short``: short epochs in sequence; ``failed``: starts in sequence that have not paid; ``after``:
+    the (monotonic) time before which there is no other."""
 
     short: int = 0
     failed: int = 0
@@ -87,8 +88,10 @@ class _Pace:
     def due(self) -> bool:
         return self.short >= SHORT_EPOCHS and time.monotonic() >= self.after
 
-    def ended(self) -> None:
+    def ended(self, after_s: float) -> None:
         self.short = 0
+        if after_s >= STEADY_S:
+            self.failed = 0
 
     def has_failed(self) -> None:
         self.after = time.monotonic() + AGAIN_S[min(self.failed, len(AGAIN_S) - 1)]
@@ -127,12 +130,11 @@ class Residents:
                 numbered = dict(enumerate(plans))
                 shares = [dict(list(numbered.items())[at :: self.parallelism]) for at in range(self.parallelism)]
                 pairs = zip(encoded, shares, strict=True)
-                works = [Work(0, sent, part, share, [], exchange) if share else None for part, share in pairs]
-                rows = tasks.ask(works)
+                rows = tasks.ask([Work(0, sent, part, share, [], exchange) if share else None for part, share in pairs])
             for stage in range(1, self.stages + 1):
                 shared = inboxes(rows, self.parallelism)
-                pairs = zip(encoded, shared, strict=True)
-                rows = tasks.ask([Work(stage, sent, part, {}, own, exchange) for part, own in pairs])
+                works = [Work(stage, sent, part, {}, own, exchange) for part, own in zip(encoded, shared, strict=True)]
+                rows = tasks.ask(works)
             if tasks.exchanged > LARGE_BYTES:
                 self._end("their epochs have become large")
             return [blob for _, _, _, blob in commits_in(rows)]
@@ -210,7 +212,6 @@ class Residents:
     def _start(self) -> None:
         try:
             self._tasks = _Tasks.started(self)
-            self._pace.failed = 0
             log.debug("%d resident tasks run the epochs", self.parallelism)
         except ResidentsLost as problem:
             self._pace.has_failed()
@@ -222,7 +223,7 @@ class Residents:
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             log.debug("the resident tasks end: %s", why)
-            self._pace.ended()
+            self._pace.ended(time.monotonic() - tasks.since)
             tasks.end()
 
     def _watch(self, tasks: _Tasks) -> None:
@@ -231,6 +232,7 @@ class Residents:
             with suppress(Exception):  # Spark may be ending
                 if tasks.others():
                     with self.cores():
+                        self._pace.has_failed()
                         while tasks.others():
                             time.sleep(OTHERS_S)
 
@@ -246,6 +248,7 @@ class _Tasks:
     calls: list[Connection]
     over: threading.Event
     exchanged: int = 0  # bytes of the epoch
+    since: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self._calling = threading.Lock()
