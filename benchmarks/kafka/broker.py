@@ -18,7 +18,7 @@ from forkpoint.operations.launch.detached import terminable
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from servers.jars import java
-from servers.kafka import Kafka
+from servers.kafka import Kafka, _java
 
 PARTITIONS = 4
 KEYS = 10_000
@@ -29,7 +29,7 @@ class Broker(Kafka):
     """A broker whose JVM is tuned for work, not for a fast start."""
 
     def command(self) -> list[str]:
-        return [java(), "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", *self._java[4:], "kafka.Kafka", str(self._properties)]
+        return [java(), "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", *_java()[4:], "kafka.Kafka", str(self._properties)]
 
     @property
     def pid(self) -> int:
@@ -73,11 +73,11 @@ def producer(client: Mapping[str, Any], **settings: Any) -> Producer:
     return Producer({**client, "log_level": 0, **ours, **settings})
 
 
-def fill(kafka: Broker, topic: str, records: int) -> None:
-    """Fill a topic, evenly over its partitions; keys and partitions are unrelated."""
+def fill(kafka: Broker, topic: str, records: int, *, each: bool = False) -> None:
+    """Fill a topic, evenly over its partitions; keys and partitions are unrelated. ``each``: no two records have the same key."""
     to, users = producer(kafka._client), random.Random(7)
     for number in range(records):
-        value = record(number, users.randrange(KEYS), 0)
+        value = record(number, number if each else users.randrange(KEYS), 0)
         while True:
             try:
                 to.produce(topic, value, partition=number % PARTITIONS)

@@ -73,7 +73,7 @@ def _connector() -> Path:
 def running(name: str, arguments: list[str], log: Path) -> Iterator[psutil.Process]:
     """Run a side, in a session of its own; its processes are killed at the end."""
     environment = os.environ | {
-        "SPARK_MASTER": "local[4]",
+        "SPARK_MASTER": os.environ.get("SPARK_MASTER", "local[4]"),
         "PYTHONPATH": f"{HOME / 'src'}:{HOME / 'tests' / 'kafka'}:{os.environ.get('PYTHONPATH', '')}",
     }
     with log.open("wb") as output:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkpoint.contract.source import Backlog
-from forkpoint.driver.commit.measurements import Hold
+from forkpoint.driver.commit.measurements import Hold, Skew
 from forkpoint.driver.observe.metrics import BacklogSample
 from forkpoint.driver.observe.problems import Situation, SourceNow, TimedOperator, problems, silences
 from forkpoint.functions import MIN_WATERMARK
@@ -285,6 +285,23 @@ def test_a_backlog_that_grows() -> None:
 def test_a_backlog_that_does_not_is_no_problem(well: Situation) -> None:
     assert texts(well) == []
     assert texts(replace(well, sources=[replace(well.sources[0], bounded=True)])) == []
+
+
+@pytest.mark.parametrize(
+    ("skew", "text"),
+    [
+        (
+            Skew(1, 4, 0.6, ("17", 0.8)),
+            "60% of the elements, and the other 3 wait for it; about 48% of the elements have the key 17",
+        ),
+        (Skew(0, 2, 0.9), "90% of the elements, and the other waits for it"),
+    ],
+)
+def test_uneven_work_is_named_where_a_job_does_not_keep_up(skew: Skew, text: str) -> None:
+    behind = replace(growing(1_200, 9_000, 20_000, 31_000, 29_000, 58_000), skews={"counts": skew})
+    assert found(behind) == [("warning", "backlog", "orders"), ("warning", "skew", "counts")]
+    assert texts(behind)[1] == f"subtask {skew.subtask} of operator 'counts' gets {text}"
+    assert found(replace(WELL, skews={"counts": skew})) == []
 
 
 # -- runs that do not answer

@@ -229,6 +229,8 @@ def test_snapshots_are_due_after_many_epochs_or_many_bytes(graph: JobGraph) -> N
     with_big = manifest.replace(snapshots=[big])
     assert due_snapshots(with_big, {1: (3, 400 * mib)}, chain=10, ratio=1.0) == []
     assert due_snapshots(with_big, {1: (3, 501 * mib)}, chain=10, ratio=1.0) == [1]
+    assert due_snapshots(with_big, {0: (10, 0), 1: (39, 1)}, chain=10, ratio=1.0) == [0]
+    assert due_snapshots(with_big, {1: (40, 1)}, chain=10, ratio=1.0) == [1]
 
 
 def test_a_new_run_goes_on_with_the_old_chains(graph: JobGraph) -> None:

@@ -64,6 +64,30 @@ def test_when_sources_last_read_and_how_large_their_backlogs_were() -> None:
     assert (restarted.read_ms, restarted.backlogs) == ({"a": 620_000}, {})
 
 
+def test_a_hot_key_is_found_and_kept_until_the_next_large_epoch(tmp_path: Path) -> None:
+    """With keys as columns, and as results of a function, of which only one operator's are uneven."""
+
+    class Count(fp.KeyedProcessFunction[int, int, int]):
+        def process_element(self, value: int, ctx: Any) -> None: ...
+
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    env.set_state_root(str(tmp_path)).set_parallelism(4).set_max_epoch_rows(20_000)
+    numbers = env.from_source(fp.NumberSequenceSource(1, 20_100), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    uneven = numbers.map(lambda n: fp.Row(user=17 if n % 2 else n, n=n), fp.Types.ROW_NAMED(["user", "n"], [fp.Types.LONG()] * 2))
+    uneven.key_by("user").agg(count=fp.Count()).uid("columns").sink_to(fp.DiscardSink()).uid("one")
+    uneven.key_by(lambda row: f"user {row.user}", key_type=fp.Types.STRING()).process(Count()).uid("function")
+    numbers.key_by(lambda n: n % 100).process(Count()).uid("even")
+    env.launch = Launch(options={"engine": "local"})
+    job = prepare(env, "hot")
+    job.begin()()
+    found = job.driver.metrics().skews
+    assert found.keys() == {"columns", "function"}
+    for uid, name in (("columns", "17"), ("function", "'user 17'")):
+        assert (found[uid].subtasks, found[uid].key and found[uid].key[0]) == (4, name)
+        assert 0.6 < found[uid].share < 0.7
+        assert found[uid].share * (found[uid].key or ("", 0))[1] == pytest.approx(0.5, abs=0.1)
+
+
 def test_since_when_a_sink_is_behind() -> None:
     metrics = after(JobMetrics(), PublishingProgressed({"s": 3}, ["s"], 10))
     metrics = after(metrics, PublishingProgressed({"s": 4}, ["s"], 20))

@@ -16,9 +16,10 @@ from forkpoint.spark.tasks import Runtime
 
 
 @pytest.fixture
-def start_run(session: SparkSession) -> Iterator[StartRun]:
+def start_run(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRun]:
     """Starts executors over the echo runtime: stages, parallelism, the frame sources' operators."""
     executors: list[SparkExecutor] = []
+    local_dir = tmp_path_factory.mktemp("stores")
 
     def start(
         stages: int = 1,
@@ -37,7 +38,7 @@ def start_run(session: SparkSession) -> Iterator[StartRun]:
                 parallelism=parallelism,
                 max_parallelism=128,
                 store="dict",
-                local_dir="unused",
+                local_dir=str(local_dir),
                 parameters={},
                 known_states=(),
             )

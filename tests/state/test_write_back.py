@@ -67,6 +67,13 @@ class Run:
         self.models.append(model)
         self.changes.append(one)
         self.catch_up()
+        self.check_occupied()
+
+    def check_occupied(self) -> None:
+        """As timers are asked for in each epoch: which of all states' ranges have entries."""
+        wanted = [sid_range(group, sid) for group in range(4) for sid in (STATE, TIMERS, 9)]
+        having = {bounds for bounds in wanted if any(bounds[0] <= key < bounds[1] for key in self.models[-1])}
+        assert set(self.store.occupied(wanted)) == having
 
     def do_get_many(self, wanted: list[bytes]) -> None:
         self.catch_up()

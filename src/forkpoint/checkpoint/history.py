@@ -96,9 +96,10 @@ class History:
             other = self._load_or_newest(manifest.epoch)
             if other != manifest:  # otherwise storage repeated our own request because its response was lost
                 raise self.stale(manifest, other) from None
-        checkpoints = self.storage.list(self.paths.checkpoints)
+        since = manifest.epoch - 1 if after is None else after
+        checkpoints = self._checkpoints_from(since)
         self._check_not_gone(manifest, checkpoints)
-        self._must_be_newest(manifest, after, checkpoints)
+        self._must_be_newest(manifest, since, checkpoints)
         self.outlines[manifest.epoch] = outline = _outline(manifest)
         # A new layout may write snapshots of an epoch after the listing of that epoch.
         self.known.paths.update(own_files(outline))
@@ -106,10 +107,14 @@ class History:
     def must_be_newest(self, manifest: Manifest, after: int | None = None) -> None:
         """Raise StaleGeneration if another run has committed after the epoch that ``manifest`` continues from. Only the newest
         run may publish output, remove staged output and collect garbage."""
-        self._must_be_newest(manifest, after, self.storage.list(self.paths.checkpoints))
-
-    def _must_be_newest(self, manifest: Manifest, after: int | None, checkpoints: Iterable[str]) -> None:
         since = manifest.epoch - 1 if after is None else after
+        self._must_be_newest(manifest, since, self._checkpoints_from(since))
+
+    def _checkpoints_from(self, epoch: int) -> list[str]:
+        """The manifests and fences of this and later epochs: every commit asks, and there are hundreds of earlier ones."""
+        return self.storage.list(self.paths.checkpoints, self.paths.checkpoints_from(epoch))
+
+    def _must_be_newest(self, manifest: Manifest, since: int, checkpoints: Iterable[str]) -> None:
         others = [epoch for epoch in self._epochs(checkpoints) if epoch > since and epoch != manifest.epoch]
         if others:
             raise self.stale(manifest, self._load_or_newest(others[-1]))
@@ -117,8 +122,11 @@ class History:
     def _check_not_gone(self, manifest: Manifest, checkpoints: Iterable[str]) -> None:
         """Raise SavepointCorrupt if no earlier manifest or fence exists. The first epoch of a run keeps one for good, so the
         state root was removed, or another directory is mounted there."""
-        parsed = map(self.paths.parse, checkpoints)
-        if manifest.kind == "start" or any(file is not None and file.epoch < manifest.epoch for file in parsed):
+
+        def has_earlier(found: Iterable[str]) -> bool:
+            return any(file is not None and file.epoch < manifest.epoch for file in map(self.paths.parse, found))
+
+        if manifest.kind == "start" or has_earlier(checkpoints) or has_earlier(self.storage.list(self.paths.checkpoints)):
             return
         self.storage.delete(self.paths.manifest(manifest.epoch))  # it refers to missing files
         raise self.gone()

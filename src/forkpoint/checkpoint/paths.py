@@ -226,6 +226,10 @@ class JobPaths:
         parents = (self.changelog_directory, self.snapshot_directory, self.source_directory, self.staging_directory)
         return {parent: f"{parent}/{_epoch(epoch)}" for parent in parents}
 
+    def checkpoints_from(self, epoch: int) -> str:
+        """A path that sorts before the manifests and fences of this and later epochs, and after all earlier ones."""
+        return f"{self.checkpoints}/{_epoch(epoch)}"
+
     def parse(self, path: str) -> EpochFile | None:
         """Parse the path of an epoch's file; None for any other path."""
         head = f"{self.directory}/"

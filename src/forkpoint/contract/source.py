@@ -12,7 +12,7 @@ task fails within an epoch, its retry reads the same range and must find the sam
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias
 
@@ -88,6 +88,12 @@ class SplitEnumerator(ABC):
         """Completely planned splits, whose watermarks no longer hold others back. Default: none. Not needed once the source is
         ``finished``."""
         return ()
+
+    def on_input(self, wake: Callable[[], None]) -> None:  # noqa: B027  (without it, the driver asks five times a second)
+        """Call ``wake``, from any thread, when there is input that ``plan`` has not seen. An idle job then plans at once.
+
+        Called once, before the first ``plan``. ``wake`` returns at once, and may be called at any time, also needlessly.
+        """
 
     def pause_splits(self, splits: Collection[str]) -> bool:
         """Plan nothing of these splits until the next call, because their watermarks are ahead of others (watermark alignment).

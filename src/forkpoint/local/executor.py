@@ -98,6 +98,8 @@ class LocalExecutor:
                 done.append(fn(arg))
         return done
 
+    run_beside_epochs = run_tasks
+
     @property
     def has_other_hosts(self) -> bool:
         return False

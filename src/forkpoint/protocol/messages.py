@@ -36,9 +36,9 @@ class Message(Struct, frozen=True):
 
 class Problem(Message, frozen=True):
     """A problem of a job. ``severity``: critical if the job makes no progress or will not recover by itself. ``uid``: the
-    affected source or sink; None for the entire job, or if it is unknown. ``kind``: lost, failed, silent or elsewhere for a
-    driver that does not answer; unpublished for a job that does not run; restart-loop, restarting, input, no-data, watermark,
-    output, sink-behind, long-epoch, slow-epochs or backlog. ``text``: a sentence, without the job's name."""
+    affected source, sink or operator; None for the entire job, or if it is unknown. ``kind``: lost, failed, silent or elsewhere
+    for a driver that does not answer; unpublished for a job that does not run; restart-loop, restarting, input, no-data,
+    watermark, output, sink-behind, long-epoch, slow-epochs, backlog or skew. ``text``: a sentence, without the job's name."""
 
     severity: Severity
     kind: str

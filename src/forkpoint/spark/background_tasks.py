@@ -72,10 +72,16 @@ def map_arguments(
 
     ``hosts``: the host of each partition, if it has a free core within Spark's locality wait.
     """
-    logging = task_logging(sc, len(arguments))
-    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, logging, dict(logs.about_here()))
+    return mapped(sc, fn, len(arguments), lambda stage: map_bytes(sc, stage, arguments, partitions, hosts))
+
+
+def mapped(
+    sc: SparkContext, fn: Callable[[bytes], bytes], tasks: int, run: Callable[[BackgroundStage], list[bytes]]
+) -> list[bytes]:
+    """The results of ``fn`` in tasks; ``run`` calls the stage with their arguments. Raises tasks' original exceptions."""
+    stage = BackgroundStage(import_path(), dumps(fn), uuid.uuid4().hex, task_logging(sc, tasks), dict(logs.about_here()))
     with raising_originals(stage.token, partial(failed_hosts, sc)):
-        results = [_decode(encoded) for encoded in map_bytes(sc, stage, arguments, partitions, hosts)]
+        results = [_decode(encoded) for encoded in run(stage)]
     logs.relay(line for _, lines in results for line in lines)
     return [result for result, _ in results]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -20,11 +22,13 @@ from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.runtime.tasks import entry_points
 from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
-from forkpoint.spark.background_tasks import map_arguments, task_logging
+from forkpoint.spark.background_tasks import map_arguments, mapped, task_logging
 from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts, map_bytes
 from forkpoint.spark.failures import raising_originals
 from forkpoint.spark.frames import check_columns, struct_of
+from forkpoint.spark.host_rows import exchange_directory, remove
 from forkpoint.spark.placement import place
+from forkpoint.spark.residents import Residents, ResidentsLost, can_stay
 from forkpoint.spark.rows import PAIR_SCHEMA
 from forkpoint.spark.session import BACKGROUND_POOL, EPOCH_POOL, FORWARDING_JVM, get_session
 from forkpoint.spark.shipping.modules import ship_program
@@ -32,6 +36,7 @@ from forkpoint.spark.shipping.provisions import NOTHING, Provisions
 from forkpoint.spark.streams import StreamingSources, StreamSource
 from forkpoint.spark.tasks import (
     EPOCH_PROPERTY,
+    EXCHANGE_PROPERTY,
     FrameStage,
     JobHandle,
     NotifyStage,
@@ -42,6 +47,8 @@ from forkpoint.spark.tasks import (
     prepare_on_host,
 )
 from forkpoint.types import TypeInformation
+
+log = logging.getLogger("forkpoint")
 
 DEFAULT_INTERVAL_MS = 100
 
@@ -57,6 +64,7 @@ class _Run:
     spec: JobSpec
     handle: JobHandle
     jobs: EpochJobs
+    residents: Residents | None
 
 
 class SparkExecutor(Executor):
@@ -91,7 +99,13 @@ class SparkExecutor(Executor):
             handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
             jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
-            self._run = _Run(spec, handle, jobs)
+            residents = self._residents(handle, spec) if can_stay(self._sc, spec.graph, spec.parallelism) else None
+            self._run = _Run(spec, handle, jobs, residents)
+
+    def _residents(self, handle: JobHandle, spec: JobSpec) -> Residents:
+        properties = {_POOL_PROPERTY: EPOCH_POOL, _DESCRIPTION_PROPERTY: f"forkpoint: resident tasks of {spec.job}"}
+        job = partial(self._job, self._epoch_tag)
+        return Residents(self._sc, handle, spec.parallelism, spec.graph.stages, job, properties)
 
     def _started(self, method: str) -> _Run:
         if self._run is None:
@@ -99,26 +113,48 @@ class SparkExecutor(Executor):
         return self._run
 
     def run_epoch(self, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any = None) -> list[bytes]:
-        """Runs one epoch as one Spark job; returns the blobs of the commit rows, in partition order.
+        """Runs one epoch in resident tasks or as one Spark job; returns the blobs of the commit rows, in partition order.
 
         source_tasks: the plans of native source tasks; one partition each. frame: a DataFrame of stage-0 output, as
         `frame_stage` returns it, or the micro-batch of a streaming query over such. All subtasks run, even without rows.
         """
         run = self._started("run_epoch")
         self._epochs_started = True
-        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.epoch}") as parts:
-            return run.jobs.run(source_tasks, frame, parts)
+        if self.has_other_hosts:
+            return self._run_epoch(run, ctx, source_tasks, frame, "")
+        exchange = exchange_directory(run.spec.local_dir, f"{ctx.epoch}-{uuid.uuid4().hex[:8]}")
+        try:
+            return self._run_epoch(run, ctx, source_tasks, frame, exchange)
+        finally:
+            remove(exchange)
+
+    def _run_epoch(self, run: _Run, ctx: EpochContext, source_tasks: Sequence[bytes], frame: Any, exchange: str) -> list[bytes]:
+        if run.residents is not None and frame is None:
+            with self._detecting_loss(), _logging_loss():
+                if (blobs := run.residents.run(ctx, source_tasks, exchange)) is not None:
+                    return blobs
+        began = time.monotonic()
+        with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.epoch}", exchange) as parts:
+            blobs = run.jobs.run(source_tasks, frame, parts)
+        if run.residents is not None:
+            run.residents.ran(time.monotonic() - began)
+        return blobs
 
     def notify(self, ctx: EpochContext) -> None:
         run = self._started("notify")
+        if run.residents is not None:
+            with self._detecting_loss(), _logging_loss():
+                if run.residents.notify(ctx):
+                    return
         with self._epoch_job(run, ctx, f"forkpoint epoch {ctx.committed} is complete") as parts:
             map_bytes(self._sc, NotifyStage(run.handle), parts, len(parts))
 
     @contextmanager
-    def _epoch_job(self, run: _Run, ctx: EpochContext, description: str) -> Iterator[list[bytes]]:
+    def _epoch_job(self, run: _Run, ctx: EpochContext, description: str, exchange: str = "") -> Iterator[list[bytes]]:
         """Pass an epoch's context to the block's Spark job. Yields the subtasks' parts of it."""
         common, parts = divide(ctx, run.spec.parallelism)
         properties = {EPOCH_PROPERTY: encode_context(common), _POOL_PROPERTY: EPOCH_POOL, _DESCRIPTION_PROPERTY: description}
+        properties |= {EXCHANGE_PROPERTY: exchange} if exchange else {}
         with (
             self._detecting_loss(),
             raising_originals(run.handle.token, partial(failed_hosts, self._sc)),
@@ -138,6 +174,13 @@ class SparkExecutor(Executor):
             ship_program(self._sc)
         with self._background_job(description):
             return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
+
+    def run_beside_epochs(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        residents = None if self._run is None else self._run.residents
+        if residents is not None and residents.stay:
+            with self._detecting_loss(), _logging_loss():
+                return mapped(self._sc, fn, len(args), partial(residents.call, arguments=args))
+        return self.run_tasks(fn, args, description)
 
     def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
         """Runs on the hosts where the layout's subtasks would run if it were started with the current executors."""
@@ -167,7 +210,9 @@ class SparkExecutor(Executor):
     @contextmanager
     def _background_job(self, description: str) -> Iterator[None]:
         properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
-        with self._detecting_loss(), self._job(self._background_tag, properties):
+        residents = None if self._run is None else self._run.residents
+        cores = nullcontext() if residents is None else residents.cores()
+        with cores, self._detecting_loss(), self._job(self._background_tag, properties):
             yield
 
     @property
@@ -225,7 +270,9 @@ class SparkExecutor(Executor):
         return self.session.read.schema(schema).parquet(*paths)
 
     def interrupt(self) -> None:
-        """Makes a running epoch fail soon, with Spark's exception for cancelled jobs."""
+        """Makes a running epoch fail soon, with Spark's exception for cancelled jobs, or JobFailed."""
+        if self._run is not None and self._run.residents is not None:
+            self._run.residents.interrupt()
         if not self._is_lost():
             self._sc.cancelJobsWithTag(self._epoch_tag)
 
@@ -255,6 +302,8 @@ class SparkExecutor(Executor):
         run, self._run = self._run, None
         if run is None or self._is_lost():
             return
+        if run.residents is not None:
+            run.residents.close()
         self.abandon()
         run.handle.payload.unpersist(blocking=False)
         self.discard(run.spec)
@@ -296,6 +345,15 @@ class SparkExecutor(Executor):
             except Exception:  # Py4J raises many kinds
                 if not self._is_lost():
                     raise
+
+
+@contextmanager
+def _logging_loss() -> Iterator[None]:
+    """Log the loss of a resident task, whose work is repeated."""
+    try:
+        yield
+    except ResidentsLost as lost:
+        log.warning("%s; its work is repeated as a Spark job", lost)
 
 
 def make_spark_executor(

@@ -30,10 +30,13 @@ from forkpoint.runtime.tasks.preparation import decode_preparation, prepare_stor
 from forkpoint.runtime.tasks.task_log import background_task_log
 from forkpoint.runtime.tasks.worker import drop_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
+from forkpoint.spark.host_rows import fetched, left
 from forkpoint.spark.rows import pair_batch
 from forkpoint.types import dumps
 
 EPOCH_PROPERTY = "forkpoint.epoch"
+EXCHANGE_PROPERTY = "forkpoint.exchange"
+"""The directory of the epoch's large rows, if all tasks share a host."""
 
 
 class Runtime(NamedTuple):
@@ -124,12 +127,12 @@ class SourceStage:
     last: bool
 
     def __call__(self, task: int, plans: Iterator[bytes]) -> Iterator[Any]:
-        with _task(f"stage 0, source task {task}", self.handle.token):
+        with task_body(f"stage 0, source task {task}", self.handle.token):
             job = self.handle.open()
             context = _context()
             for plan in plans:
                 rows = job.runtime.run_source_task(job.spec, context, task, plan)
-                yield from commits_in(rows) if self.last else rows
+                yield from commits_in(rows) if self.last else _sent(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,14 @@ class SubtaskStage:
     last: bool
 
     def __call__(self, subtask: int, rows: Iterator[ChunkRow]) -> Iterator[Any]:
-        with _task(f"stage {self.stage}, subtask {subtask}", self.handle.token):
+        with task_body(f"stage {self.stage}, subtask {subtask}", self.handle.token):
             job = self.handle.open()
             _, edge, _, part = next(rows)
             if edge != PART:
                 raise RuntimeError(f"subtask {subtask} got a row of edge {edge} before its part of the epoch's context")
             context = decode_part(part).joined(_context(), subtask)
-            out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, rows)
-            yield from (row[3] for row in commits_in(out)) if self.last else out
+            out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, _received(rows))
+            yield from (row[3] for row in commits_in(out)) if self.last else _sent(out)
             for _ in rows:  # a worker with unread input cannot be reused
                 pass
 
@@ -165,12 +168,12 @@ class FrameStage:
         from forkpoint.spark.frames import to_declared  # loads pyspark.sql, which other tasks do not need
 
         task = TaskContext.get().partitionId()
-        with _task(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
+        with task_body(f"stage 0, partition {task} of operator {self.operator}", self.handle.token):
             job = self.handle.open()
             operator = job.spec.graph.by_id[self.operator]
             columns = batches if operator.output_type is None else to_declared(batches, operator.output_type, operator.uid)
             rows = job.runtime.run_frame_task(job.spec, _context(), self.operator, task, columns)
-            yield from map(pair_batch, commits_in(rows) if self.last else rows)
+            yield from map(pair_batch, commits_in(rows) if self.last else _sent(rows))
             for _ in batches:
                 pass
 
@@ -182,7 +185,7 @@ class NotifyStage:
     handle: JobHandle
 
     def __call__(self, subtask: int, parts: Iterator[bytes]) -> Iterator[bytes]:
-        with _task(f"notification of subtask {subtask}", self.handle.token):
+        with task_body(f"notification of subtask {subtask}", self.handle.token):
             job = self.handle.open()
             for part in parts:
                 job.runtime.notify_subtask(job.spec, decode_part(part).joined(_context(), subtask), subtask)
@@ -202,7 +205,7 @@ class BackgroundStage:
 
     def __call__(self, task: int, args: Iterator[bytes]) -> Iterator[bytes]:
         log_lines: list[str] = []
-        with _task(f"background task {task}", self.token, log_lines):
+        with task_body(f"background task {task}", self.token, log_lines):
             extend_import_path(self.path)
             fn: Callable[[bytes], bytes] = pickle.loads(self.pickled)
             for arg in args:
@@ -232,8 +235,18 @@ def _context() -> EpochContext:
     return decode_context(text)
 
 
+def _sent(rows: Iterable[ChunkRow]) -> Iterable[ChunkRow]:
+    directory = TaskContext.get().getLocalProperty(EXCHANGE_PROPERTY)
+    return left(rows, directory) if directory else rows
+
+
+def _received(rows: Iterable[ChunkRow]) -> Iterable[ChunkRow]:
+    directory = TaskContext.get().getLocalProperty(EXCHANGE_PROPERTY)
+    return fetched(rows, directory) if directory else rows
+
+
 @contextmanager
-def _task(where: str, token: str, log_lines: Sequence[str] = ()) -> Iterator[None]:
+def task_body(where: str, token: str, log_lines: Sequence[str] = ()) -> Iterator[None]:
     """Run a task without garbage collection, and carry its exception and log lines to the driver."""
     collecting = gc.isenabled()
     gc.disable()

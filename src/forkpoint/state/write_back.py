@@ -20,7 +20,7 @@ MAX_ENTRIES = 1 << 18
 MAX_BYTES = 64 << 20  # of values
 
 _PREFIX = 6  # bytes of key group and sid in a store key
-_SID = itemgetter(slice(2, _PREFIX))
+_SID, _GROUP_AND_SID = itemgetter(slice(2, _PREFIX)), itemgetter(slice(0, _PREFIX))
 _ABSENT: Any = object()  # None is a delete
 
 
@@ -40,6 +40,7 @@ class WriteBackStore:
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
         self._sids: set[bytes] = set()  # of the held keys
+        self._empty: dict[bytes, bytes] = {}  # ranges of a state in a key group that have no entries, as timers' often
         self._stored_size: StoreSize | None = None  # cached until the store changes
         self._base = self._version = store.version
 
@@ -49,6 +50,7 @@ class WriteBackStore:
         if not self._base <= current <= self._version:
             # Another process is ahead or has reloaded the store, so its version counts.
             self._drop()
+            self._empty.clear()
             self._version = current
         self._base = current
         return self._version
@@ -69,9 +71,16 @@ class WriteBackStore:
         return self._store.scan(start, stop)
 
     def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        if self._empty:
+            known = self._empty.get
+            ranges = [each for each in ranges if each[1] > known(each[0][:_PREFIX], b"")]
         if self._held and any(self._touches(start, stop) for start, stop in ranges):
             self.flush()
-        return self._store.occupied(ranges)
+        found = self._store.occupied(ranges) if ranges else []
+        for start, stop in set(ranges).difference(found):
+            if len(start) == _PREFIX and stop == prefix_stop(start):
+                self._empty[start] = stop
+        return found
 
     def scan_prefixes(self, prefixes: Sequence[bytes]) -> Found:
         if self._held and any(self._touches(prefix, prefix_stop(prefix)) for prefix in prefixes):
@@ -92,6 +101,8 @@ class WriteBackStore:
             raise StorageError("a store key has at least one byte, got an empty one")
         self._held.update(zip(changes.keys, changes.values, strict=True))
         self._sids.update(map(_SID, changes.keys))
+        for prefix in self._empty.keys() & set(map(_GROUP_AND_SID, changes.keys)) if self._empty else ():
+            del self._empty[prefix]
         self._bytes += sum(map(len, filter(None, changes.values)))
         self._version = version
         self._epochs += 1
@@ -114,6 +125,7 @@ class WriteBackStore:
 
     def load(self, chunks: Iterable[Changes], version: int) -> None:
         self._drop()
+        self._empty.clear()
         self._store.load(chunks, version)
         self._stored_size = None
         self._base = self._version = version
@@ -127,6 +139,7 @@ class WriteBackStore:
 
     def clear(self) -> None:
         self._drop()
+        self._empty.clear()
         self._store.clear()
         self._base = self._version = 0
 

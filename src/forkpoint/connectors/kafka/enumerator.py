@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from forkpoint.connectors.collection import fair_shares
 from forkpoint.connectors.kafka.feed import close_feeds
@@ -29,6 +29,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._until: Mapping[str, int] | None = None
         self._short_since: dict[str, float] = {}
         self._ends: Mapping[str, int] | None = None  # at the last plan
+        self._wake: Callable[[], None] = lambda: None
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         seen = self._watching().seen()
@@ -61,7 +62,7 @@ class KafkaEnumerator(SplitEnumerator):
         if self._watcher is None:
             known = None if self._next is None else {p for p in map(KafkaTopicPartition.of_split, self._next) if self._reads(p)}
             stops = {KafkaTopicPartition.of_split(split): stop for split, stop in self._stops.items()}
-            self._watcher = PartitionWatcher(self._watch, known, stops, self._topics)
+            self._watcher = PartitionWatcher(self._watch, known, stops, self._topics, self._wake)
         return self._watcher
 
     def _reads(self, partition: KafkaTopicPartition) -> bool:
@@ -129,6 +130,9 @@ class KafkaEnumerator(SplitEnumerator):
     @property
     def problem(self) -> str | None:
         return None if self._watcher is None else self._watcher.problem
+
+    def on_input(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
 
     def pause_splits(self, splits: Collection[str]) -> bool:
         self._paused = frozenset(splits)

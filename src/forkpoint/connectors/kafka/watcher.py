@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from forkpoint.connectors.kafka.client import KafkaClient, on_error
@@ -16,7 +16,7 @@ from forkpoint.errors import ForkpointError, InputLost, StorageError, SystemUnav
 
 log = logging.getLogger("forkpoint.kafka")
 
-REFRESH_S = 0.01  # between requests for ends, which take about 1 ms
+REFRESH_S = 0.004  # between requests for ends, which take about 1 ms
 REFRESH_IDLE_S = 0.02  # after a second without new records
 REFRESH_OF_EACH_S = 0.0002  # in addition, per partition
 RETRY_S = 0.5
@@ -62,8 +62,10 @@ class PartitionWatcher:
         known: set[KafkaTopicPartition] | None,
         stops: Mapping[KafkaTopicPartition, int],
         topics: Mapping[str, str],
+        found_input: Callable[[], None],
     ) -> None:
         self._watch = watch
+        self._found_input = found_input
         self._first = known is None
         self._partitions = set(known or ())
         self._seen: Seen | None = None
@@ -204,6 +206,8 @@ class PartitionWatcher:
         if after != before:
             self._grown = now
         self._seen = Seen(dict(self._starts), dict(self._stops), after, dict(self._topics))
+        if after != before:
+            self._found_input()
 
     def _lost(self, partition: KafkaTopicPartition) -> str:
         topic, servers = partition.topic, self._watch.client.servers

@@ -65,6 +65,9 @@ class QueueEnumerator(SplitEnumerator):
         self._stored.append((self._ledger.taken, paths))
         return ranges
 
+    def on_input(self, wake: Callable[[], None]) -> None:
+        self._ledger.found_input = wake
+
     def _receiving(self) -> Receiver:
         if self._receiver is None:
             ledger, connect = self._ledger, self._connect

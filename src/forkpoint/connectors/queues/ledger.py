@@ -10,7 +10,7 @@ import base64
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -45,7 +45,7 @@ class Ledger:
 
     Position: ``{"version": 1, "taken": n, "unacknowledged": ids, "acknowledged": ids}``: the number of planned messages, and
     digests of those that a broker may deliver again, because they are unacknowledged or were acknowledged recently. ``keep``
-    limits the number of the latter.
+    limits the number of the latter. ``found_input`` is called when there are messages to plan where there were none.
     """
 
     def __init__(self, position: Any, keep: int) -> None:
@@ -54,6 +54,7 @@ class Ledger:
                 f"the position of a queue has version {position.get('version')!r}; this version of forkpoint reads {_VERSION}"
             )
         now = time.monotonic()
+        self.found_input: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._keep = keep
         self._taken: int = 0 if position is None else position["taken"]
@@ -75,11 +76,14 @@ class Ledger:
             known = None if message.id is None else self._known(message.id)
             self._deliveries[tag] = known or message
             self._changed |= known is not None
+            first = known is None and not self._waiting
             if known is None:
                 self._waiting.append(message)
                 if message.id is not None:
                     self._by_id[message.id] = message
-            return known is None
+        if first:
+            self.found_input()
+        return known is None
 
     def skip(self, tag: int) -> None:
         """Add a delivery to acknowledge without reading it."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SNAPSHOT_FLOOR = 8 * 2**20
 """The size of changes, in bytes, below which no snapshot is due: a restore reads and applies them within a second."""
 
+_LONGER = 4
+
 
 @dataclass(frozen=True)
 class Positions:
@@ -343,12 +345,14 @@ def chains(manifest: Manifest) -> dict[int, tuple[int, int]]:
 
 def due_snapshots(manifest: Manifest, history: Mapping[int, tuple[int, int]], *, chain: int, ratio: float) -> list[int]:
     """The subtasks that should write a snapshot: changes since the last snapshot (``history``: epochs and bytes, by subtask) span
-    many epochs or exceed its size. A rebuild thus reads a limited number of files and about twice the state."""
+    many epochs (for a large snapshot, up to four times ``chain``) or exceed its size. A rebuild thus reads a limited number of
+    files and about twice the state; and at a hundred epochs a second, not each second goes into a snapshot."""
     sizes: Counter[int] = Counter()
     for ref in manifest.snapshots:
         sizes[ref.subtask] += ref.bytes
     return [
         subtask
         for subtask, (epochs, size) in sorted(history.items())
-        if epochs >= chain or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
+        if epochs >= chain * min(_LONGER, max(1, sizes[subtask] >> 20))
+        or (epochs >= 3 and size > max(ratio * sizes[subtask], SNAPSHOT_FLOOR))
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from forkpoint.protocol.messages import StateMetrics
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
 
 NOTABLE_MS = 10_000
+SKEW_ELEMENTS, SKEWED = 10_000, 1.4
+"""An epoch with so many elements is skewed if a subtask gets so many times its even share: with two subtasks, 70 %."""
 
 
 class UserReport(NamedTuple):
@@ -52,10 +55,21 @@ class Hold(NamedTuple):
         return self.next is not None and (self.behind_ms is None or self.behind_ms >= NOTABLE_MS)
 
 
+class Skew(NamedTuple):
+    """The subtask of a keyed operator that gets most elements of an epoch, of ``subtasks``, and its share of them. ``key``: its
+    most frequent key as text, if there is one, with about its share of the subtask's elements."""
+
+    subtask: int
+    subtasks: int
+    share: float
+    key: tuple[str, float] | None = None
+
+
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements of one epoch, by operator uid: busy time, bytes in and out, changes of user metrics. At its end: the size of
-    the stores and of each state (None if unknown), the sources' backlogs, and the splits that hold watermarks back."""
+    """Measurements of one epoch, by operator uid: busy time, bytes in and out, changes of user metrics, and unevenly divided
+    elements. At its end: the size of the stores and of each state (None if unknown), the sources' backlogs, and the splits that
+    hold watermarks back."""
 
     busy_us: Mapping[str, int] = field(default_factory=dict)
     bytes_in: Mapping[str, int] = field(default_factory=dict)
@@ -65,6 +79,7 @@ class Measurements:
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
     states: Sequence[StateMetrics] | None = None
+    skews: Mapping[str, Skew] = field(default_factory=dict)
 
 
 def measurements(
@@ -72,6 +87,7 @@ def measurements(
     backlog: Mapping[str, Backlog],
     holds: Mapping[str, Hold],
     states: Sequence[StateMetrics] | None = None,
+    skews: Mapping[str, Skew] = MappingProxyType({}),
 ) -> Measurements:
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
@@ -83,7 +99,26 @@ def measurements(
             read[uid] += measured.bytes_in
             written[uid] += measured.bytes_out
             user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
-    return Measurements(busy, read, written, user, _sum_sizes([r.state_size for r in rows]), backlog, holds, states)
+    sizes = _sum_sizes([r.state_size for r in rows])
+    return Measurements(busy, read, written, user, sizes, backlog, holds, states, skews)
+
+
+def skews(graph: JobGraph, rows: Sequence[CommitRow]) -> dict[str, Skew]:
+    """The keyed operators with a hot key, or with much more work for one subtask than for the others."""
+    from forkpoint.graph.transformations import KeyBy
+
+    keyed = {o.uid for o in graph.operators if any(isinstance(edge.partitioning, KeyBy) for edge in o.inputs)}
+    elements: dict[str, Counter[int]] = {}
+    for row in rows:
+        for uid in keyed & row.records_in.keys():
+            elements.setdefault(uid, Counter())[row.subtask] += row.records_in[uid]
+    found: dict[str, Skew] = {}
+    for uid, counts in elements.items():
+        (subtask, most), total = counts.most_common(1)[0], counts.total()
+        if len(counts) > 1 and total >= SKEW_ELEMENTS and most * len(counts) >= SKEWED * total:
+            hottest = (row.measured[uid].hottest for row in rows if row.subtask == subtask and uid in row.measured)
+            found[uid] = Skew(subtask, len(counts), most / total, next(filter(None, hottest), None))
+    return found
 
 
 def states_of(manifest: Manifest) -> list[StateMetrics] | None:

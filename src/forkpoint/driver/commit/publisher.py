@@ -343,7 +343,7 @@ class Publisher:
                 tasks = self._commits[uid].of(context, outputs, newest.epoch)
                 if self._executor.has_other_hosts:
                     description = f"forkpoint: publish epoch {last} of {uid}"
-                    self._executor.run_tasks(commit_output, [task.encode() for task in tasks], description)
+                    self._executor.run_beside_epochs(commit_output, [task.encode() for task in tasks], description)
                 else:  # in this process: Spark would give a group's output to varying processes, which would all have to connect
                     commit_here(tasks)
         except NotFound as error:

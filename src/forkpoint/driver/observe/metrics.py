@@ -16,6 +16,7 @@ import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
+from forkpoint.driver.commit.measurements import SKEW_ELEMENTS
 from forkpoint.driver.observe.events import (
     AttemptStarted,
     EpochCommitted,
@@ -31,7 +32,7 @@ from forkpoint.protocol.messages import Phase, StateMetrics
 
 if TYPE_CHECKING:
     from forkpoint.contract.source import Backlog
-    from forkpoint.driver.commit.measurements import Hold
+    from forkpoint.driver.commit.measurements import Hold, Skew
     from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
     from forkpoint.state import StoreSize
 
@@ -114,9 +115,9 @@ class JobMetrics(msgspec.Struct, frozen=True):
 
     ``since_ms``: the time of the last (re)start. ``epochs``: the number of committed epochs; ``committed_ms``: the time of the
     last commit. ``began_ms``: the start of the running epoch; None between epochs. ``stores_reused``: tasks that found their
-    store up to date. ``savepoint_ms``: the completion of this run's last savepoint. ``read_ms``: by source, the last commit of an
-    epoch with elements of it. ``backlogs``: samples of the last minutes, oldest first. ``behind_ms``: by sink, the start of back
-    pressure, or of one more epoch being enough for it.
+    store up to date. ``savepoint_ms``: the completion of this run's last savepoint. ``read_ms``: by source, the last commit of
+    an epoch with elements of it. ``skews``: by operator, of the last large epoch. ``backlogs``: samples of the last minutes,
+    oldest first. ``behind_ms``: by sink, the start of back pressure, or of one more epoch being enough for it.
     """
 
     since_ms: int | None = None
@@ -134,6 +135,7 @@ class JobMetrics(msgspec.Struct, frozen=True):
     watermarks: Mapping[str, int] = field(default_factory=dict)
     read_ms: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
+    skews: Mapping[str, Skew] = field(default_factory=dict)
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     backlogs: Mapping[str, tuple[BacklogSample, ...]] = field(default_factory=dict)
     user: Mapping[UserKey, UserValue] = field(default_factory=dict)
@@ -235,6 +237,7 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         watermarks=event.watermarks,
         read_ms=_with_read(metrics, event),
         holds=measured.holds,
+        skews=measured.skews if sum(event.records_in.values()) >= SKEW_ELEMENTS else metrics.skews,
         backlog=measured.backlog,
         backlogs=_with_backlogs(metrics.backlogs, measured.backlog, metrics.committed_ms),
         user=_with_user(metrics.user, event),

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from forkpoint.driver.commit.measurements import Hold, is_time
+from forkpoint.driver.commit.measurements import Hold, Skew, is_time
 from forkpoint.driver.observe.journal import KEPT_FAILURES
 from forkpoint.protocol.messages import EpochEntry, FailureEntry, Phase, Problem, Severity
 from forkpoint.wording import about, number, one_line, size
@@ -59,9 +59,9 @@ class TimedOperator:
 @dataclass(frozen=True)
 class Situation:
     """The known state of a run that answers. Times are ms since 1970. ``since_ms``: its last (re)start. ``holds`` and
-    ``idleness_ms``: by the uid of the watermark's origin. ``epoch_ms``: how long the running epoch has been computing; ``doing``:
-    its activity, in words. ``behind_ms``: by sink, the start of back pressure. ``silence_ms``: how long a source or split may
-    have no element."""
+    ``idleness_ms``: by the uid of the watermark's origin. ``skews``: by operator. ``epoch_ms``: how long the running epoch has
+    been computing; ``doing``: its activity, in words. ``behind_ms``: by sink, the start of back pressure. ``silence_ms``: how
+    long a source or split may have no element."""
 
     state: str
     now_ms: int
@@ -71,6 +71,7 @@ class Situation:
     operators: Sequence[TimedOperator] = ()
     holds: Mapping[str, Hold] = field(default_factory=dict)
     idleness_ms: Mapping[str, int] = field(default_factory=dict)
+    skews: Mapping[str, Skew] = field(default_factory=dict)
     restarts: int = 0
     failure: str | None = None
     failures: Sequence[FailureEntry] = ()
@@ -258,6 +259,20 @@ def _backlogs(now: Situation) -> Iterator[Problem]:
             yield Problem("warning", "backlog", source.uid, text)
 
 
+def _skews(now: Situation) -> Iterator[Problem]:
+    """Uneven work is a problem only where the job does not keep up."""
+    if not any(problem.kind in ("slow-epochs", "backlog") for check in (_epochs, _backlogs) for problem in check(now)):
+        return
+    for uid, skew in now.skews.items():
+        text = f"subtask {skew.subtask} of operator {uid!r} gets {skew.share:.0%} of the elements, and the other "
+        text += "waits" if skew.subtasks == 2 else f"{skew.subtasks - 1} wait"
+        if skew.key is not None:
+            text += f" for it; about {skew.share * skew.key[1]:.0%} of the elements have the key {skew.key[0]}"
+        else:
+            text += " for it"
+        yield Problem("warning", "skew", uid, text)
+
+
 def _amount(amount: int, unit: str) -> str:
     return size(amount) if unit == "bytes" else f"{number(amount)} elements"
 
@@ -277,4 +292,5 @@ _CHECKS: Sequence[Callable[[Situation], Iterator[Problem]]] = (
     _held_watermarks,
     _epochs,
     _backlogs,
+    _skews,
 )

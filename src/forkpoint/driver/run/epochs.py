@@ -25,7 +25,7 @@ from forkpoint.driver.commit.manifests import (
     splits_by_origin,
     staged_from,
 )
-from forkpoint.driver.commit.measurements import Measurements, holds, measurements, states_of
+from forkpoint.driver.commit.measurements import Measurements, holds, measurements, skews, states_of
 from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, added_up
@@ -41,7 +41,7 @@ from forkpoint.runtime.exchange.control import CommitRow, EpochContext, decode_c
 from forkpoint.runtime.tasks.worker import listeners_of
 from forkpoint.savepoint.format.source_logs import store_logs
 
-SNAPSHOT_CHAIN = 100
+SNAPSHOT_CHAIN = 500
 SNAPSHOT_RATIO = 1.0
 
 
@@ -76,6 +76,7 @@ class EpochRunner:
         listener: Listener,
         until: Until | None = None,
         trial: Trial | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.graph = graph
         self.manifest = manifest
@@ -90,7 +91,7 @@ class EpochRunner:
         self._began_ms = self.now_ms()
         self._listener = listener
         self.bound = _bound(graph, until, manifest, max_rows)
-        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops)
+        self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops, wake)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, self.now_ms())
         self._failure: Exception | None = None
@@ -244,7 +245,9 @@ class EpochRunner:
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(rows)
-        measured = measurements(rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest))
+        measured = measurements(
+            rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest), skews(self.graph, rows)
+        )
         self._listener.on_event(_committed(manifest, rows, measured))
         return True
 

@@ -51,6 +51,9 @@ class Executor(Protocol):
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """Call ``fn`` with each argument, in parallel where the engine can; returns results in the arguments' order."""
 
+    def run_beside_epochs(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        """Like ``run_tasks``, for work that each epoch needs while the next one runs."""
+
     @property
     def has_other_hosts(self) -> bool:
         """Whether tasks may run on other hosts or in other environments than the driver."""

@@ -366,6 +366,7 @@ class JobDriver:
             listener=self.parts.listener,
             until=self.request.until,
             trial=self._trial,
+            wake=self.parts.inbox.found_input,
         )
         self._runner = runner
         started = AttemptStarted(
@@ -475,7 +476,10 @@ class JobDriver:
             with self._lock:
                 runner.notify()
         # During a trial only a cancel request is handled.
-        (self.parts.inbox.pause if runner.trial.active else self.parts.inbox.wait)(wait_ms() / 1000)
+        if runner.trial.active:
+            self.parts.inbox.pause(wait_ms() / 1000)
+        else:
+            self.parts.inbox.wait(wait_ms() / 1000, for_input=not worked and not self.parts.publisher.full)
 
     def _on_batch(self, frame: Any, positions: Mapping[str, SourcePosition]) -> None:
         """Run a batch of DataFrame sources as an epoch, on the streams' thread."""

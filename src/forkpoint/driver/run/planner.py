@@ -30,7 +30,8 @@ class SourcePlanner:
     """The enumerators of a job's native sources. Planning advances positions; only a manifest commits them.
 
     ``stops``: positions beyond which sources must not read, by uid. ``planned``: the ranges of the last plan, by uid.
-    ``whole``: sources (by operator id) whose splits are each read by a single task.
+    ``whole``: sources (by operator id) whose splits are each read by a single task. ``wake`` is called, by any thread, when there
+    is new input.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class SourcePlanner:
         parallelism: int,
         max_rows: int | None,
         stops: Mapping[str, Any] = MappingProxyType({}),
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
+        self._wake = wake
         self._graph = graph
         self._parallelism = parallelism
         self._stops = stops
@@ -55,6 +58,7 @@ class SourcePlanner:
         for operator in self._graph.native_sources:
             enumerator = operator.source.create_enumerator(positions.get(operator.uid))
             self._operators.append((operator, enumerator))
+            enumerator.on_input(self._wake)
             if operator.uid in self._stops:
                 enumerator.stop_at(self._stops[operator.uid])
 

@@ -71,6 +71,7 @@ class Inbox:
         self._requests: deque[Request] = deque()
         self._changed = threading.Condition()
         self._awake = False
+        self._input = False
 
     def put(self, request: Request) -> None:
         with self._changed:
@@ -87,12 +88,17 @@ class Inbox:
             self._awake = True
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a request, a call of ``wake`` or the end of the time."""
+    def found_input(self) -> None:
+        """End a ``wait`` for input."""
         with self._changed:
-            if not self._requests and not self._awake and seconds > 0:
-                self._changed.wait(seconds)
-            self._awake = False
+            self._input = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float, *, for_input: bool = False) -> None:
+        """Wait for a request, a call of ``wake`` or, if that is why the job waits, of ``found_input``, or the end of the time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._requests or self._awake or (for_input and self._input), max(seconds, 0))
+            self._awake = self._input = False
 
     def pause(self, seconds: float) -> bool:
         """Wait for a request to cancel, or the end of the time; returns whether there is such a request."""

@@ -123,6 +123,7 @@ def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None)
         sources=[_source(graph, source, status, metrics) for source in graph.sources if source.uid not in finished],
         operators=[_timed(graph, operator) for operator in graph.operators if operator.uid in timed],
         holds=metrics.holds,
+        skews=metrics.skews,
         idleness_ms={uid: after_ms for uid, after_ms in origins if after_ms is not None},
         restarts=status.restarts,
         failure=status.failure,

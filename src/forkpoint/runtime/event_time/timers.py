@@ -13,7 +13,7 @@ from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoc
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, timer_key, timer_range
+from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, sid_range, timer_key, timer_range
 from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
@@ -145,14 +145,22 @@ class TimerQueue:
 
     def _stored(self, until_ms: int) -> list[Range]:
         """The ranges of the store that may have timers up to and including a time."""
-        return self._backend.store.occupied(in_groups(range(*self._backend.groups), timer_range(0, self.sid, until_ms)))
+        return _stored(self._backend, self.sid, until_ms)
+
+
+def _stored(backend: KeyedBackend, sid: int, until_ms: int) -> list[Range]:
+    """The ranges of the store that may have timers up to and including a time."""
+    store, (whole, until) = backend.store, (sid_range(0, sid), timer_range(0, sid, until_ms))
+    with_timers = store.occupied(in_groups(range(*backend.groups), whole))  # usually none, which the store knows
+    if until == whole or not with_timers:
+        return with_timers
+    return store.occupied(in_groups([kg_of(start) for start, _ in with_timers], until))
 
 
 def timers_until(backend: KeyedBackend, sid: int, until_ms: int) -> list[bytes]:
     """The store keys of the timers up to and including a time."""
     found: list[bytes] = []
-    until = timer_range(0, sid, to_flink_ms(until_ms))
-    for start, stop in backend.store.occupied(in_groups(range(*backend.groups), until)):
+    for start, stop in _stored(backend, sid, to_flink_ms(until_ms)):
         found += [name for name, _ in backend.store.scan(start, stop)]
     return found
 

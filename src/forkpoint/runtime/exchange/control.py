@@ -38,7 +38,7 @@ class JobSpec:
     local_dir: str
     parameters: dict[str, str]
     known_states: Mapping[int, StateInfo]
-    inline_bytes: int = 32_000
+    inline_bytes: int = 100_000
     periodic_watermarks: bool = True
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)
@@ -176,13 +176,15 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     """A task's measurements of one operator in an epoch.
 
     ``busy_us``: the working time of the operator, without operators downstream. ``bytes_in`` and ``bytes_out``: the bytes of
-    exchanges, and of columns that a source has read.
+    exchanges, and of columns that a source has read. ``hottest``: the most frequent key of many elements, as text, and about its
+    share of them.
     """
 
     busy_us: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     user: list[UserMetric] = []
+    hottest: tuple[str, float] | None = None
 
 
 class CommitRow(msgspec.Struct):

@@ -21,6 +21,9 @@ from forkpoint.types import TypeInformation
 from forkpoint.types.keys import canonical_column, equal_as_encoded
 from forkpoint.types.kinds.records import ARRAY_FLAVORS, RecordType
 
+_SKEW_ROWS, _SKEW_SAMPLE = 10_000, 200
+_HOT = 0.1
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -168,6 +171,19 @@ def route(batch: Batch, targets: npt.NDArray[Any], parallelism: int) -> list[tup
 
 def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -> npt.NDArray[Any]:
     return np.asarray(subtask_of(groups, parallelism, max_parallelism))
+
+
+def hottest_key(batch: Batch, key: KeyBy) -> tuple[str, float] | None:
+    """The most frequent key of a large batch as text, and its approximate share of the elements, from a sample; None if no key is
+    frequent. Calls no function of the user's: a key that is not in columns was computed before the exchange."""
+    if batch.size < _SKEW_ROWS or (batch.keys is None and key_column(batch, key) is None):
+        return None
+    sample = batch.take(np.linspace(0, batch.size - 1, _SKEW_SAMPLE, dtype=np.int64))
+    groups = group_by_key(sample, key)
+    sizes = np.diff(groups.starts)
+    most = int(sizes.argmax())
+    share = float(sizes[most]) / _SKEW_SAMPLE
+    return (shorten(groups.keys[most], 60), share) if share >= _HOT else None
 
 
 def group_by_key(batch: Batch, key: KeyBy) -> Groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -12,12 +13,12 @@ import numpy.typing as npt
 from forkpoint.checkpoint.format import checksum
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.graph.transformations import Broadcast, Forward
+from forkpoint.graph.transformations import Broadcast, Forward, KeyBy
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Watermarks, origin_splits, watermarks_of
 from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow, Snapshot, UserMetric
-from forkpoint.runtime.exchange.grouping import route, targets_of
+from forkpoint.runtime.exchange.grouping import hottest_key, route, targets_of
 from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, receive
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance
 from forkpoint.runtime.operators.iteration import FeedbackSpec
@@ -138,6 +139,9 @@ class StageTask(Task):
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
             batch = concat(batches.get(ordinal, ()), type_)
             batch = batch.in_order() if operator.stateful else batch
+            keys = (e.partitioning for e in operator.inputs if e.ordinal == ordinal and isinstance(e.partitioning, KeyBy))
+            if (key := next(keys, None)) is not None and (hottest := hottest_key(batch, key)) is not None:
+                self.hottest[operator.uid] = max(hottest, self.hottest.get(operator.uid, hottest), key=itemgetter(1))
             if operator.stateful and self.spec.graph.batch:
                 broadcast = any(isinstance(e.partitioning, Broadcast) for e in operator.inputs if e.ordinal == ordinal)
                 batch = self._timeless(batch, 0 if broadcast else ordinal + 1)  # broadcast elements come first

@@ -32,6 +32,7 @@ class Task(ABC):
     clock: Stopwatch = field(default_factory=Stopwatch)
     bytes_in: Counter[str] = field(default_factory=Counter)
     bytes_out: Counter[str] = field(default_factory=Counter)
+    hottest: dict[str, tuple[str, float]] = field(default_factory=dict)  # keys, by operator
 
     def __post_init__(self) -> None:
         self.log = TaskLog(self.spec.logging, self._about, (self.spec.run, self.stage, self.subtask))
@@ -69,7 +70,7 @@ class Task(ABC):
     def measured(self, user: Mapping[str, list[UserMetric]]) -> dict[str, Measured]:
         """The measurements of the operators that have worked. ``user``: the changes of user metrics."""
         return {
-            uid: Measured(round(seconds * 1e6), self.bytes_in[uid], self.bytes_out[uid], user.get(uid, []))
+            uid: Measured(round(seconds * 1e6), self.bytes_in[uid], self.bytes_out[uid], user.get(uid, []), self.hottest.get(uid))
             for uid, seconds in self.clock.seconds.items()
         }
 
