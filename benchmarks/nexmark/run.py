@@ -1,10 +1,11 @@
 """Runs Nexmark's queries, in the text of https://github.com/nexmark/nexmark, and compares their results with DuckDB's or Flink's.
 
-    python benchmarks/nexmark/run.py …/nexmark-flink/src/main/resources/queries [--events 100000] [--flink] [q0 q5 …]
+    python benchmarks/nexmark/run.py …/nexmark-flink/src/main/resources/queries [--events 100000] [--flink] [--datastream] [q0 q5 …]
 
 The texts are unchanged but for connectors: the source makes the events, the side input of q13 is a table of SQLite. The Java
 function of q14 is one in Python. Each INSERT is bound with its table, and its query is run. ``--flink`` compares with Flink 2.3
-in Java, which runs the same texts over the same events, row by row; but for those that it cannot answer.
+in Java, which runs the same texts over the same events, row by row; but for those that it cannot answer. ``--datastream`` runs
+the programs of ``stream_programs.py`` in place of the texts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +33,13 @@ from sides import Side, running
 
 import forkpoint as fp
 from queries import QUERIES, Program, program, source
+from stream_programs import PROGRAMS, streamed
 
 PER_SECOND, GROUP = 25, 50
 """Each event has a time of its own, and is out of order by up to two seconds."""
 Rows = Counter[tuple[str, ...]]
+TIMES = {"dateTime", "stime", "starttime", "endtime"}
+"""Fields of the programs' results, in milliseconds."""
 NOT_ON_FLINK = {
     "q9": "Flink 2.3 plans the ranking as one that only adds rows: all winners so far remain",
     "q12": "its windows are those of the clock",
@@ -46,7 +52,8 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="of the published texts")
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--flink", action="store_true")
-    parser.add_argument("queries", nargs="*", default=QUERIES)
+    parser.add_argument("--datastream", action="store_true")
+    parser.add_argument("queries", nargs="*")
     given = parser.parse_intermixed_args()
     warnings.filterwarnings("ignore", message="no state root is set")
     outcomes: Counter[str] = Counter()
@@ -56,18 +63,21 @@ def main() -> None:
         of_events = tables(given.events, PER_SECOND, GROUP)
         side_input = f"'connector' = 'jdbc', 'url' = 'jdbc:sqlite:{home}/side.db', 'table-name' = 'side'"
         _write_side_input(home / "side.db")
-        for query in given.queries or QUERIES:
+        for query in given.queries or (PROGRAMS if given.datastream else QUERIES):
             of_query = program(query, given.directory, source(given.events, PER_SECOND, GROUP), side_input)
-            outcome, detail = _outcome(query, of_query, of_events, flink)
+            runs = partial(_streamed, query, given.events) if given.datastream else partial(_run, of_query)
+            outcome, detail = _outcome(query, runs, of_query, of_events, flink)
             outcomes[outcome] += 1
             print(f"{query:4} {outcome:8} {detail}", flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
 
 
-def _outcome(query: str, of_query: Program, tables: dict[str, pa.Table], flink: Side | None) -> tuple[str, str]:
+def _outcome(
+    query: str, runs: Callable[[], Rows], of_query: Program, tables: dict[str, pa.Table], flink: Side | None
+) -> tuple[str, str]:
     started = time.monotonic()
     try:
-        result = _run(of_query)
+        result = runs()
     except fp.ConfigError as error:
         return "refused", str(error).splitlines()[0]
     seconds = f"{result.total():,} rows, {time.monotonic() - started:.1f} s"
@@ -87,7 +97,7 @@ def _outcome(query: str, of_query: Program, tables: dict[str, pa.Table], flink: 
 
 def _run(of_query: Program) -> Rows:
     """The rows of a query's result when its input has ended."""
-    t_env = table_environment(fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}), 2)
+    t_env = table_environment(_environment())
     for statement in of_query.definitions:
         t_env.execute_sql(statement)
     rows: Rows = Counter()
@@ -96,6 +106,18 @@ def _run(of_query: Program) -> Rows:
             rows[tuple(map(_text, row))] += 1 if row.get_row_kind() in (fp.RowKind.INSERT, fp.RowKind.UPDATE_AFTER) else -1
     assert min(rows.values(), default=0) >= 0
     return +rows
+
+
+def _streamed(query: str, events: int) -> Rows:
+    """The rows of a program's result; of q4, the last of each category."""
+    rows = list(streamed(query, _environment(), events, PER_SECOND, GROUP).execute_and_collect())
+    if query == "q4":
+        rows = list({row.category: row for row in rows}.values())
+    return Counter(tuple(_text(_time(value) if name in TIMES else value) for name, value in row._asdict().items()) for row in rows)
+
+
+def _environment() -> fp.StreamExecutionEnvironment:
+    return fp.StreamExecutionEnvironment.get_execution_environment({"execution.engine": "local"}).set_parallelism(2)
 
 
 def _on_flink(of_query: Program, flink: Side) -> Rows:
@@ -115,6 +137,10 @@ def _summed(windows: Rows) -> Rows:
     for bidder, count, *_ in windows.elements():
         bids[bidder] += int(count)
     return Counter((bidder, str(count)) for bidder, count in bids.items())
+
+
+def _time(ms: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(milliseconds=ms)  # noqa: DTZ001 (TIMESTAMP has no time zone)
 
 
 def _text(value: Any) -> str:

@@ -38,7 +38,7 @@ class Side:
         self.process.stdin.write(f"{file}\n")
         self.process.stdin.flush()
         first = self._line()
-        if statements[-1].startswith("INSERT"):
+        if statements[-1].startswith(("INSERT", "STREAM")):
             return [first]
         return [self._line() for _ in range(int(first))]
 
