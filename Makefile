@@ -122,6 +122,7 @@ lint: setup ## style, types, import layers
 	$(RUN) pytest -q tests/typing
 	$(RUN) lint-imports
 	$(RUN) python scripts/check_light_import.py
+	$(RUN) python scripts/check_benchmarks.py
 
 docs: setup ## the documentation as a site in build/docs; broken links and anchors are errors
 	$(RUN) python scripts/build_docs.py

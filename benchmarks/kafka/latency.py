@@ -87,7 +87,8 @@ def main() -> None:
     arguments.add_argument("--produce", nargs=2, help=argparse.SUPPRESS)
     options = arguments.parse_args()
     if options.produce:
-        return produce(*options.produce, options.rate, options.seconds)
+        brokers, topic = options.produce
+        return produce(brokers, topic, options.rate, options.seconds)
     with tempfile.TemporaryDirectory() as directory, broker(Path(directory)) as kafka:
         print(f"{'ms':12}{'p50':>10}{'p99':>10}{'max':>10}{'of records':>12}", flush=True)
         for name in options.only:

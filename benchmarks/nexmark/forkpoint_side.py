@@ -1,5 +1,5 @@
 """Nexmark on forkpoint: ``forkpoint_side.py ENGINE PARALLELISM DIRECTORY``. Reads names of files with statements (between NULs),
-runs each, and answers with the seconds that its INSERT took, or its STREAM: ``STREAM QUERY`` and the arguments of ``streamed``."""
+runs each, and answers with the seconds that its INSERT took, or its ``STREAM QUERY …``, with the arguments of ``streamed``."""
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 Each takes the stream of all events, and returns that of its results, whose times are ints in milliseconds, like all times here.
 """
 
+# ruff: noqa: N815  (fields have the published names)
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -67,17 +69,17 @@ IN_TIME: fp.WatermarkStrategy[Any] = fp.WatermarkStrategy.for_bounded_out_of_ord
 
 
 def persons(events: fp.DataStream[Event]) -> fp.DataStream[Person]:
-    found = events.filter(lambda event: event.event_type == 0).map(lambda event: event.person, Person)
+    found: fp.DataStream[Any] = events.filter(lambda event: event.event_type == 0).map(lambda event: event.person, Person)
     return found.assign_timestamps_and_watermarks(IN_TIME)
 
 
 def auctions(events: fp.DataStream[Event]) -> fp.DataStream[Auction]:
-    found = events.filter(lambda event: event.event_type == 1).map(lambda event: event.auction, Auction)
+    found: fp.DataStream[Any] = events.filter(lambda event: event.event_type == 1).map(lambda event: event.auction, Auction)
     return found.assign_timestamps_and_watermarks(IN_TIME)
 
 
 def bids(events: fp.DataStream[Event]) -> fp.DataStream[Bid]:
-    found = events.filter(lambda event: event.event_type == 2).map(lambda event: event.bid, Bid)
+    found: fp.DataStream[Any] = events.filter(lambda event: event.event_type == 2).map(lambda event: event.bid, Bid)
     return found.assign_timestamps_and_watermarks(IN_TIME)
 
 
@@ -191,9 +193,10 @@ class Hot(NamedTuple):
 
 
 class Hottest(fp.ProcessWindowFunction):
-    def process(self, key: int, context: fp.ProcessWindowFunction.Context, elements: list[Any]) -> Iterator[Hot]:
-        most = max(each.num for each in elements)
-        for each in elements:
+    def process(self, key: int, context: fp.ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterator[Hot]:
+        counts = list(elements)
+        most = max(each.num for each in counts)
+        for each in counts:
             if each.num == most:
                 yield Hot(each.auction, each.num)
 
