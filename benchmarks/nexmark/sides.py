@@ -90,7 +90,6 @@ def _jar(directory: Path) -> Path:
 @contextmanager
 def running(names: Sequence[str], parallelism: int, directory: Path) -> Iterator[list[Side]]:
     """Sides of these names: spark, local, pyflink, or one of FLINK. All use the same processors."""
-    use_cores()
     environment = {**os.environ, "SPARK_MASTER": f"local[{parallelism}]"}
     ours = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
     with ExitStack() as stack:
@@ -105,6 +104,7 @@ def running(names: Sequence[str], parallelism: int, directory: Path) -> Iterator
                 text=True,
                 env=environment | {"PYTHONPATH": "" if name == "pyflink" else ours},
                 cwd=directory,
+                preexec_fn=use_cores,
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
