@@ -44,6 +44,7 @@ PER_EPOCH = {
     "q9": 200_000,
 }
 """Where a million events take longer than a second."""
+PER_EPOCH_OF_PROGRAMS = {**dict.fromkeys(PROGRAMS, 500_000), **dict.fromkeys(("q4", "q5"), 150_000)}
 WITHOUT_MINI_BATCH = ("q4", "q5", "q11", "q15", "q17")
 NOT_HERE = {
     "q6": "Flink does not run it",
@@ -112,7 +113,7 @@ def per_second(side: Side, run: Run, texts: Path) -> float:
 
 
 def seconds(side: Side, run: Run, texts: Path, events: int) -> float:
-    per_epoch = PER_EPOCH.get(run.query, 1_000_000)
+    per_epoch = PER_EPOCH_OF_PROGRAMS[run.query] if run.program else PER_EPOCH.get(run.query, 1_000_000)
     options = source(events, PER_SECOND, per_epoch=per_epoch), side_input(side.directory, on_flink=side.name in FLINK)
     found = program(run.query, texts, *options)
     if run.program:
