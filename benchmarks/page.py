@@ -57,10 +57,10 @@ def beside(kind: str, figures: list[dict[str, Any]], references: list[str]) -> s
         "|---" + "|--:" * (2 * len(references) + 1) + "|",
     ]
     for name, row in rows.items():
-        cells = [f"{next(iter(row.values()))['value'] / 1000:,.0f}"]
+        cells = [number(next(iter(row.values()))["value"] / 1000)]
         for reference in references:
             found = row.get(reference)
-            cells += ["", ""] if found is None else [f"{found['reference_value'] / 1000:,.0f}", f"{found['ratio']:.2f} ×"]
+            cells += ["", ""] if found is None else [number(found["reference_value"] / 1000), f"{found['ratio']:.2f} ×"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     if kind == "sql":
         means = (statistics.geometric_mean(row[each]["ratio"] for row in rows.values() if each in row) for each in references)
