@@ -122,6 +122,7 @@ lint: setup ## style, types, import layers
 	$(RUN) pytest -q tests/typing
 	$(RUN) lint-imports
 	$(RUN) python scripts/check_light_import.py
+	$(RUN) python scripts/check_benchmarks.py
 
 docs: setup ## the documentation as a site in build/docs; broken links and anchors are errors
 	$(RUN) python scripts/build_docs.py
@@ -150,7 +151,7 @@ bench-sql: setup ## SQL queries against Flink's Java, in turn
 	$(RUN) python benchmarks/sql/planning.py
 	$(RUN) python benchmarks/sql/against_flink.py
 
-nexmark: setup ## Nexmark's queries against Flink's Java, in turn; writes nexmark.json. TEXTS: the published queries
+nexmark: setup ## Nexmark's queries against Flink's Java (and PyFlink after make flink-parity), in turn; writes nexmark.json. TEXTS: the published queries
 	$(RUN) python benchmarks/nexmark/against_flink.py $(TEXTS)
 
 bench-patterns: setup ## patterns against Flink's CEP in Java, in turn

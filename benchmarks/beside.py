@@ -180,7 +180,7 @@ def scans(root: str, every_s: float, stop: threading.Event) -> str:
     while not stop.is_set():
         began = time.monotonic()
         query = "SELECT count(*), sum(value) FROM counts.seen"
-        subprocess.run(_forkpoint(root, "sql", JOB, query), check=True, capture_output=True)
+        subprocess.run(_forkpoint(root, "state", "query", JOB, query), check=True, capture_output=True)
         seconds.append(time.monotonic() - began)
         stop.wait(max(0.0, every_s - seconds[-1]))
     return f"{len(seconds)} scans, {statistics.median(seconds):.1f} s each"

@@ -28,13 +28,13 @@ ASSIGNERS = {
 
 
 class Totals(NamedTuple):
-    count: int
+    count: int  # type: ignore[assignment]
     sum: int
 
 
 class KeyTotals(NamedTuple):
     key: int
-    count: int
+    count: int  # type: ignore[assignment]
     sum: int
 
 

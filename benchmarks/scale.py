@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,10 @@ def counted(name: str) -> None:
     setattr(LocalStorage, name, call)
 
 
+def key(stage: int, number: int) -> int:
+    return number * 1_000_003 % (KEYS + stage)
+
+
 def count(number: int, state: int | None) -> tuple[int, int]:
     return (state or 0) + 1, (state or 0) + 1
 
@@ -107,7 +112,7 @@ def measure(subtasks: int, stages: int, epochs: int, rows: int) -> dict[str, Any
         env.set_state_root(root).set_max_parallelism(4096).set_parallelism(subtasks).enable_checkpointing(1)
         stream = env.from_source(fp.CounterSource(per_epoch=rows), fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
         for stage in range(stages):
-            keyed = stream.key_by(lambda n, stage=stage: n * 1_000_003 % (KEYS + stage), int)
+            keyed = stream.key_by(partial(key, stage), int)
             stream = keyed.map_with_state(count, int, int).uid(f"counts-{stage}")
         stream.sink_to(fp.DiscardSink()).uid("discard")
         observer = Observer(epochs)

@@ -17,8 +17,8 @@ from confluent_kafka.admin import OffsetSpec
 from forkpoint.operations.launch.detached import terminable
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-from servers.jars import java
-from servers.kafka import Kafka, _java
+from servers.jars import jars, java
+from servers.kafka import POM, Kafka
 
 PARTITIONS = 4
 KEYS = 10_000
@@ -29,7 +29,8 @@ class Broker(Kafka):
     """A broker whose JVM is tuned for work, not for a fast start."""
 
     def command(self) -> list[str]:
-        return [java(), "-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", *_java()[4:], "kafka.Kafka", str(self._properties)]
+        memory = ["-Xms1g", "-Xmx1g", "-XX:+UseParallelGC"]
+        return [java(), *memory, "-cp", f"{jars('kafka', POM)}/*", "kafka.Kafka", str(self._properties)]
 
     @property
     def pid(self) -> int:

@@ -26,7 +26,7 @@ class Counted(NamedTuple):
     user: int
     number: int
     sent_us: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class Count(fp.KeyedProcessFunction):

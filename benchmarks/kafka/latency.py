@@ -142,7 +142,8 @@ def main() -> None:
     arguments.add_argument("--produce", nargs=2, help=argparse.SUPPRESS)
     options = arguments.parse_args()
     if options.produce:
-        return produce(*options.produce, options.rate, options.seconds, options.keys)
+        brokers, topic = options.produce
+        return produce(brokers, topic, options.rate, options.seconds, options.keys)
     with (
         tempfile.TemporaryDirectory() as directory,
         spark(Path(directory), options.cluster),

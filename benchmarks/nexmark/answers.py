@@ -46,7 +46,7 @@ ANSWERS = {
         PARTITION BY bidder ORDER BY "dateTime") AS nth FROM g) SELECT bidder, count(*), min("dateTime"),
         max("dateTime") + INTERVAL 10 SECOND FROM s GROUP BY bidder, nth""",
     "q12": "SELECT bidder, count(*) FROM bid GROUP BY bidder",
-    "q13": """SELECT auction, bidder, price, "dateTime", 'value ' || auction % 10000 FROM bid WHERE auction % 10000 < 1200""",
+    "q13": """SELECT auction, bidder, price, "dateTime", 'value ' || auction % 10000 FROM bid WHERE auction % 10 <> 7""",
     "q14": """SELECT auction, bidder, 0.908 * price AS p, CASE WHEN hour("dateTime") BETWEEN 8 AND 18 THEN 'dayTime'
         WHEN hour("dateTime") <= 6 OR hour("dateTime") >= 20 THEN 'nightTime' ELSE 'otherTime' END, "dateTime", extra,
         length(extra) - length(replace(extra, 'c', '')) FROM bid WHERE p > 1000000 AND p < 50000000""",

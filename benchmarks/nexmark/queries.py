@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def program(query: str, texts: Path, source: str, side: str) -> Program:
     statements = [statement for part in f"{events};{views};{text}".split(";") if (statement := part.strip())]
     inserts = [each for each in statements if each.startswith("INSERT")]
     return Program([each for each in statements if each not in inserts], inserts)
+
+
+def write_side_input(directory: Path) -> None:
+    """Of q13: as a table of SQLite for forkpoint, and as the published file for Flink."""
+    rows = [(n, f"value {n}") for n in range(10_000) if n % 10 != 7]
+    with sqlite3.connect(directory / "side_input.db") as connection:
+        connection.execute("CREATE TABLE side_input (key INTEGER PRIMARY KEY, value TEXT)")
+        connection.executemany("INSERT INTO side_input VALUES (?, ?)", rows)
+    (directory / "side_input.txt").write_text("".join(f"{key},{value}\n" for key, value in rows))
+
+
+def side_input(directory: Path, *, on_flink: bool) -> str:
+    """Its options. Flink reads all of the file at the start, so forkpoint keeps what it has found, too."""
+    if on_flink:
+        return f"'connector.type' = 'filesystem', 'connector.path' = 'file://{directory}/side_input.txt', 'format.type' = 'csv'"
+    place = f"'url' = 'jdbc:sqlite:{directory}/side_input.db', 'table-name' = 'side_input'"
+    return f"'connector' = 'jdbc', {place}, 'lookup.cache' = 'PARTIAL'"
 
 
 def _text(texts: Path, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import forkpoint as fp
 from forkpoint import col
@@ -18,7 +18,7 @@ def event(number: int) -> Event:
     return Event(number * 7919 % 100_000, (number * 2654435761 >> 7) % 1000, number // 100)
 
 
-def between(low: int, high: int):
+def between(low: int, high: int) -> Any:
     if COLUMNS:
         return (col("value") >= low) & (col("value") < high)
     return lambda event: low <= event.value < high
@@ -42,7 +42,7 @@ PATTERNS = {
 }
 
 
-def matches(numbers, pattern: str):
+def matches(numbers: fp.DataStream[int], pattern: str) -> fp.DataStream[int]:
     """The matches in the events of these numbers."""
     strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda event, _: event.at)
     events = numbers.map(event).assign_timestamps_and_watermarks(strategy).uid("times")

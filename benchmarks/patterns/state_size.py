@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent), str(HERE)]
@@ -38,7 +39,7 @@ def size(directory: Path) -> int:
 def run(pattern: str, events: int, backend: str, root: Path) -> tuple[str, int]:
     """A savepoint after the events, and the largest size of the local store, which the run removes."""
 
-    def job(env, numbers):
+    def job(env: fp.StreamExecutionEnvironment, numbers: fp.Source[int]) -> dict[str, fp.DataStream[Any]]:
         source = env.from_source(numbers, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
         return {"found": program.matches(source, pattern)}
 
