@@ -63,8 +63,11 @@ class OptionalType(TypeInformation):
     def _to_values(self, array: pa.Array) -> list[Any]:
         if not array.null_count:
             return self.of._to_values(array)
-        rest = iter(self.of._to_values(array.drop_null()))
-        return [next(rest) if valid else None for valid in array.is_valid().to_pylist()]
+        values: list[Any] = [None] * len(array)
+        present = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        for index, value in zip(present, self.of._to_values(array.drop_null()), strict=True):
+            values[index] = value
+        return values
 
     @cached_property
     def immutable(self) -> bool:
