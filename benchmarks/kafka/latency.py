@@ -30,6 +30,9 @@ from broker import KEYS, PARTITIONS, Broker, broker, fill, producer, record
 from confluent_kafka import Consumer, TopicPartition
 from sides import HOME, NAMES, available, command, running
 
+from forkpoint.protocol.registry import asked, list_runs
+from forkpoint.storage.base import open_storage
+
 sys.path.append(str(HOME / "tests" / "cluster"))
 from standalone import Cluster
 
@@ -99,13 +102,24 @@ def measure(kafka: Broker, name: str, directory: Path, options: argparse.Namespa
                 middle = (state, WARM_UP_S + options.seconds / 3, directory / "savepoint.log", taken_us)
                 threading.Thread(target=savepoint, args=middle, daemon=True).start()
             sent, found = latencies(kafka, to, began_us + WARM_UP_S * 1e6, began_us + seconds * 1e6)
+        parts = phases(state) if options.phases else ""
     if not len(found):
         raise SystemExit(f"{name}: no output: {(directory / f'{name}.log').read_text(errors='replace')[-3000:]}")
     show(name, found, len(found) / (options.rate * options.seconds))
+    if parts:
+        print(f"  {parts}", flush=True)
     if options.savepoint:
         began, ended = taken_us
         during = found[(sent >= began) & (sent < ended)]
         show("  savepoint", during, len(during) / (options.rate * (ended - began) / 1e6))
+
+
+def phases(state: Path) -> str:
+    """How long the parts of the job's epochs have taken on average, since its start."""
+    (run,) = (view for view in list_runs(open_storage(str(state))) if view.is_live and view.endpoint is not None)
+    assert run.endpoint is not None
+    durations = asked(open_storage(str(state)), run.endpoint, lambda client: client.metrics()).durations
+    return ", ".join(f"{part} {of.sum_ms / of.count:.1f} ms" for part, of in durations.items() if of.count)
 
 
 def show(name: str, found: np.ndarray, complete: float) -> None:
@@ -138,6 +152,7 @@ def main() -> None:
     arguments.add_argument("--interval-ms", type=int, default=1000)
     arguments.add_argument("--keys", type=int, help="in the state before the measurement begins")
     arguments.add_argument("--savepoint", action="store_true", help="take one in the middle")
+    arguments.add_argument("--phases", action="store_true", help="say how long the parts of epochs take (forkpoint only)")
     arguments.add_argument("--cluster", action="store_true", help="of two hosts, for Spark")
     arguments.add_argument("--produce", nargs=2, help=argparse.SUPPRESS)
     options = arguments.parse_args()
