@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import islice
 
@@ -27,6 +27,10 @@ class PostgresEnumerator(SplitEnumerator):
         self._position = position
         self._feed: Feed | None = None
         self._paused = False
+        self._wake: Callable[[], None] = lambda: None
+
+    def on_input(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
 
     def plan(self, max_rows: int, parallelism_hint: int = 2) -> list[SplitRange]:
         with naming(self._reading.uid):
@@ -34,7 +38,7 @@ class PostgresEnumerator(SplitEnumerator):
 
     def _plan(self, max_rows: int, parallelism_hint: int) -> list[SplitRange]:
         if self._feed is None:
-            self._feed = Feed(self._reading, self._position)
+            self._feed = Feed(self._reading, self._position, self._wake)
         feed = self._feed
         feed.check()
         if self._paused:

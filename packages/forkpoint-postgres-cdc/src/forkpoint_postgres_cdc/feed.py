@@ -68,8 +68,9 @@ class ReadSettings:
 class Feed:
     """Reads ahead of ``position``, which the enumerator advances. Restarts there after a lost connection."""
 
-    def __init__(self, reading: ReadSettings, position: Position | None) -> None:
+    def __init__(self, reading: ReadSettings, position: Position | None, found_input: Callable[[], None]) -> None:
         self.reading = reading
+        self._found_input = found_input
         self.lock = threading.Lock()
         self.position = position
         self.chunks: deque[Chunk] = deque()
@@ -267,6 +268,8 @@ class Feed:
             self.entries.extend(entries)
             self.bytes += sum(len(entry.data) for entry in entries)
             self.read = read
+        if entries:
+            self._found_input()
 
     @property
     def closed(self) -> bool:
