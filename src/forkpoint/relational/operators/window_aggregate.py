@@ -16,7 +16,15 @@ import pyarrow.compute as pc
 from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, Bools, GroupAggregateSpec, GroupOperator, Update
+from forkpoint.relational.operators.group_aggregate import (
+    STATE_NAME,
+    Bools,
+    GroupAggregateSpec,
+    GroupOperator,
+    Reader,
+    Update,
+    outputs,
+)
 from forkpoint.relational.operators.results import Groups, before_elements, view_of
 from forkpoint.relational.operators.windows import LAST
 from forkpoint.relational.plan import window_columns
@@ -42,12 +50,13 @@ class WindowAggregateSpec(GroupAggregateSpec):
         return [*super().states(), DeclaredState(*timers_of(self.definition), None)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowAggregate:
-        return WindowAggregate(info, state.keyed, self.definition)
+        return WindowAggregate(info, state.keyed, self)
 
 
 class WindowAggregate(GroupOperator):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
-        super().__init__(info, backend, definition)
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowAggregateSpec) -> None:
+        super().__init__(info, backend, spec)
+        definition = spec.definition
         self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
         name, kind = timers_of(definition)
         self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, None)
@@ -74,8 +83,9 @@ class WindowAggregate(GroupOperator):
         of, groups = self._backend.key_type, self._backend.max_parallelism
         if self._processing:
             self._next_timer = earliest_end(self._queue, self._log, passed_ms)
-            return Outputs(processed_windows(self._definition, fired, self._type, epoch))
-        return Outputs(results_of_windows(self._definition, fired, self._rank, self._type, of, groups), late_records_dropped=late)
+            return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
+        fired = together(fired)
+        return outputs(self._readers, lambda reader: results_of_windows(reader, fired, self._rank, of, groups), late)
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -153,24 +163,23 @@ def timers_at(keys: KeySet, sid: int, owners: Longs, times_ms: Longs) -> list[by
     return list(dict.fromkeys(keys.timers(sid, times_ms, owners, pa.repeat(pa.scalar(b""), len(owners)))))
 
 
-def results_of_windows(
-    definition: GroupDefinition,
-    fired: list[Groups],
-    rank: int,
-    type: TypeInformation | None,
-    key_type: TypeInformation,
-    max_parallelism: int,
-) -> Batch:
-    """The rows of ended windows, each at the last moment of its window."""
-    assert type is not None
-    if not fired:
-        return empty_batch(type)
-    names = [accumulator.name for accumulator in definition.accumulators]
-    keys = pa.concat_arrays([groups.keys for groups in fired])
+def together(fired: list[Groups]) -> list[Groups]:
+    """The same groups in one, with what all of them have; none if there are none."""
+    if len(fired) < 2:
+        return fired
+    names = set.intersection(*(set(groups.state) for groups in fired))
     state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
-    shown, columns = view_of(definition, Groups(keys, state))
-    keys = keys.take(pa.array(shown))
-    times = _ends(definition, keys) - 1
+    return [Groups(pa.concat_arrays([groups.keys for groups in fired]), state)]
+
+
+def results_of_windows(reader: Reader, fired: list[Groups], rank: int, key_type: TypeInformation, max_parallelism: int) -> Batch:
+    """The rows of ended windows, which are ``together``, each at the last moment of its window."""
+    if not fired:
+        return empty_batch(reader.type)
+    (groups,), type = fired, reader.type
+    shown, columns = view_of(reader.definition, groups)
+    keys = groups.keys.take(pa.array(shown))
+    times = _ends(reader.definition, keys) - 1
 
     def coordinates() -> Coordinates:
         return timer_positions(times), rank, KeySet(keys, key_type, max_parallelism).tie_breakers, times
@@ -179,10 +188,10 @@ def results_of_windows(
     return DerivedBatch(table.num_rows, coordinates, table=table, type=type)
 
 
-def processed_windows(definition: GroupDefinition, fired: list[Groups], type: TypeInformation | None, epoch: Epoch) -> Batch:
+def processed_windows(reader: Reader, fired: list[Groups], epoch: Epoch) -> Batch:
     """The rows of ended windows of processing time, which come before the epoch's elements."""
-    assert type is not None
-    parts = [view_of(definition, groups)[1] for groups in fired]
+    type = reader.type
+    parts = [view_of(reader.definition, groups)[1] for groups in fired]
     if not sum(part.num_rows for part in parts):
         return empty_batch(type)
     found = pa.concat_batches(parts)

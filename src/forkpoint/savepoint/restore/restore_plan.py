@@ -152,6 +152,7 @@ class _Planner:
     accept_empty: Collection[str]
     rows: list[Row] = field(default_factory=list)
     states: list[StateMapping] = field(default_factory=list)
+    joined: Mapping[str, str] = field(default_factory=dict)
 
     def plan(self, renames: Mapping[str, str]) -> RestorePlan:
         self._check_renames(renames)
@@ -163,7 +164,7 @@ class _Planner:
         targets = {uid: renames.get(uid, uid) for uid in known}
         uids = {old: new for old, new in targets.items() if new in self.program}
         self._operators(set(uids.values()))
-        for state in self.saved.states:
+        for state in self._joined(targets):
             if state.definition == EMITTED:  # empty, and known to nobody else
                 continue
             self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
@@ -177,6 +178,17 @@ class _Planner:
         sources = self._sources(targets, moved)
         self._check_numbers()
         return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
+
+    def _joined(self, targets: Mapping[str, str]) -> Sequence[StateInfo]:
+        """The saved states; those of equal operators of a query that are one now say so."""
+        if not any(isinstance(of := state.definition, dict) and "others" in of for state in self.wanted.values()):
+            return self.saved.states
+        from forkpoint.relational.definitions.sharing import joined
+
+        states = self.saved.states
+        renamed = [state.named(targets[state.uid], state.name) for state in states]
+        found, self.joined = joined(renamed, self.wanted.values(), self.program)
+        return [state.replace(definition=each.definition) for state, each in zip(states, found, strict=True)]
 
     def _lacking(self, targets: Mapping[str, str]) -> None:
         """Refuse new operators with state of a query whose rows have been read before, and those that follow others which have
@@ -267,6 +279,8 @@ class _Planner:
                 self._map(state, wanted, verdict, None if operator is None else operator.value_types.get(state.name))
             outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
             return outcome, verdict.why
+        if uid in self.joined:
+            return "restored", f"operator {self.joined[uid]!r} has the same state: equal parts of a query are computed once"
         if operator is None:
             return self._dropped(state, uid, f"the program has no operator {uid!r}")
         if operator.stateful and not operator.complete:
