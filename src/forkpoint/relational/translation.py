@@ -11,6 +11,7 @@ import msgspec
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.relational.aggregation.accumulators import adds_parts
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, OtherView, View
@@ -31,6 +32,7 @@ from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
 from forkpoint.relational.operators.select import OrderedSpec, UpsertSpec, select_spec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
+from forkpoint.relational.operators.slices import SlicesSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
@@ -287,17 +289,37 @@ class Translator:
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
         windowed = definition.window_keys
+        parts = self._parts(definition) if windowed and in_several_windows(aggregate.input) else ()
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
-        upstream = self._select(aggregate.input, None, items)
+        upstream = parts or self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
+        windows = WindowAggregateSpec(definition, parts=bool(parts))
         return Transformation(
-            WindowAggregateSpec(definition) if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
+            windows if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
             uid=self._uid(_role(definition), aggregate),
         )
+
+    def _parts(self, definition: GroupDefinition) -> tuple[Edge, ...]:
+        """The accumulators of parts of the rows of windows that overlap; none if those of all rows are no sum of them, or if the
+        windows' columns are needed before."""
+        window, bounds = definition.aggregate.input, definition.window_keys
+        if not (isinstance(window, Window) and all(map(adds_parts, definition.accumulators))):
+            return ()
+        named = zip(definition.key_names, definition.aggregate.keys, strict=True)
+        keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())
+        inputs = tuple(Item(each.name, each.input) for each in definition.accumulators if each.input is not None)
+        if any(column.name in window.names for item in (*keys, *inputs) for column in columns_of(item.of)):
+            return ()
+        upstream = self._select(window.input, None, (*keys, *inputs, Item(TIME, window.time)))
+        types = dict(zip(definition.key_names, (key.of.type for key in definition.aggregate.keys), strict=True))
+        types |= {each.name: each.type for each in definition.accumulators} | {LAST: SqlType("BOOLEAN", nullable=False)}
+        fields = tuple(Field(name, of) for name, of in types.items())
+        spec = SlicesSpec(window.windows, bounds, definition.accumulators)
+        return (Edge(Transformation(spec, str(window.windows), upstream, row_type(fields))),)
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view, limit_of(node, view))

@@ -53,7 +53,7 @@ class ExplainDetail(Enum):
 def explained(plan: Plan, depth: int = 0, ttl_ms: int | None = None) -> str:
     """The plan, inputs below, with its changes and state. ``ttl_ms``: how long state is kept, None without limit."""
     equal = repeated(canonical(as_it_runs(plan)))
-    return "\n".join(_lines(plan, depth, ttl_ms, {text: False for text in equal}))
+    return "\n".join(_lines(plan, depth, ttl_ms, dict.fromkeys(equal, False)))
 
 
 def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:

@@ -261,6 +261,21 @@ def accumulated(
     return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
 
 
+_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
+
+
+def merging(accumulator: Accumulator) -> Accumulator:
+    """What accumulates accumulators of this kind."""
+    return dataclasses.replace(accumulator, kind=_MERGING.get(accumulator.kind, accumulator.kind))
+
+
+def adds_parts(accumulator: Accumulator) -> bool:
+    """Whether accumulators of parts of the rows, in any order, become exactly that of all rows, whoever else needs them."""
+    if accumulator.values is not None or accumulator.kind not in ("count", "sum", "min", "max"):
+        return False
+    return accumulator.kind != "sum" or accumulator.type.name != "DOUBLE"
+
+
 def decimal_sums(accumulator: Accumulator, saved: pa.Array, groups: Longs, values: pa.Array, weights: Longs) -> pa.Array:
     """The sums of groups with these values added. Raises JobFailed if one has more than 38 digits."""
     try:

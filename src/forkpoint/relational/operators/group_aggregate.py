@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
-from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
 from forkpoint.relational.operators.keyed import key_columns
@@ -180,14 +180,19 @@ class GroupOperator(KeyedOperator):
                 multiset = self._multisets[accumulator.values]
                 after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, key_set, before)
             else:
-                values = None if accumulator.input is None else table.column(accumulator.column)
-                after[name] = accumulated(accumulator, values, weights, starts, before)
+                adding = self._adding(accumulator)
+                values = None if adding.input is None else table.column(adding.column)
+                after[name] = accumulated(adding, values, weights, starts, before)
         if weights is not None and anew is None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
             group = key_set.column[int(negative[0])].as_py()
             raise never_added(self._uid, f"a row of group {group!r}", described(*split_filter(self._definition.aggregate.input)))
         unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
         before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
         return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
+
+    def _adding(self, accumulator: Accumulator) -> Accumulator:
+        """What adds the input's column to an accumulator."""
+        return accumulator
 
     def _write(self, update: Update, kept: Bools) -> None:
         """Save the groups that are kept, and clear the others."""

@@ -6,7 +6,7 @@ As other windows, sessions end when event time, or the clock, passes their end, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated
+from forkpoint.relational.aggregation.accumulators import Accumulator, accumulated, merging
 from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.operators.group_aggregate import (
     STATE_NAME,
@@ -236,16 +236,13 @@ class SessionAggregate(KeyedOperator):
         return self._log
 
 
-_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
-
-
 def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:
     """Accumulators of the same group as one; null for groups without any. ``groups``: the group of each value."""
     if not len(groups):
         return pa.nulls(count, values.type)
     order, ordered = stable_order(groups)
     found, starts = np.unique(ordered, return_index=True)
-    adding = replace(accumulator, kind=_MERGING.get(accumulator.kind, accumulator.kind))
+    adding = merging(accumulator)
     bounds, new = np.append(starts, len(order)), pa.nulls(len(found), values.type)
     sums = accumulated(adding, values.take(pa.array(order)), None, bounds, new)
     at = np.full(count, -1)

@@ -7,7 +7,7 @@ rows of a window that are not late precede its timer, so the result is final: ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, merging
 from forkpoint.relational.definitions.groups import GroupDefinition
+from forkpoint.relational.expressions import Column
 from forkpoint.relational.operators.group_aggregate import (
     STATE_NAME,
     Bools,
@@ -42,9 +44,12 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class WindowAggregateSpec(GroupAggregateSpec):
-    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them."""
+    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them. ``parts``:
+    whether it has accumulators of rows in place of rows."""
 
     kind = "window_aggregate"
+
+    parts: bool = False
 
     def states(self) -> list[DeclaredState]:
         return [*super().states(), DeclaredState(*timers_of(self.definition), None)]
@@ -57,6 +62,7 @@ class WindowAggregate(GroupOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowAggregateSpec) -> None:
         super().__init__(info, backend, spec)
         definition = spec.definition
+        self._parts = spec.parts
         self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
         name, kind = timers_of(definition)
         self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, None)
@@ -86,6 +92,9 @@ class WindowAggregate(GroupOperator):
             return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
         fired = together(fired)
         return outputs(self._readers, lambda reader: results_of_windows(reader, fired, self._rank, of, groups), late)
+
+    def _adding(self, accumulator: Accumulator) -> Accumulator:
+        return replace(merging(accumulator), input=Column(accumulator.name, accumulator.type)) if self._parts else accumulator
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -207,6 +216,8 @@ def _late(table: pa.RecordBatch, in_time: Bools) -> int:
     late = ~in_time
     if LAST in table.schema.names:
         late &= table.column(LAST).to_numpy(zero_copy_only=False)
+    if ROWS.name in table.schema.names:  # in place of rows
+        return int(table.column(ROWS.name).to_numpy()[late].sum())
     return int(np.count_nonzero(late))
 
 
