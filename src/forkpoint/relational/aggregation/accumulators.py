@@ -173,6 +173,14 @@ def _accumulator(kind: Kind, call: AggregateCall, of: SqlType, *, with_values: b
     return Accumulator(f"{words}_{name}", kind, argument, of, f"values_{name}" if with_values else None)
 
 
+def filtered_value(of: Expression) -> Expression | None:
+    """The argument of a call with FILTER, whose accumulator has the input ``of``; None if that is not of such a call."""
+    match of:
+        case Call("CASE", (_, argument, LiteralExpression(None))):
+            return argument
+    return None
+
+
 def listed(text: Expression, separator: str) -> Expression:
     """What LISTAGG accumulates: each text after a separator."""
     literal = LiteralExpression(separator, STRING.with_null(False))

@@ -12,9 +12,8 @@ from forkpoint.relational.definitions.groups import stored_definition
 def joined(
     saved: Sequence[StateInfo], wanted: Iterable[StateInfo], program: Collection[str]
 ) -> tuple[Sequence[StateInfo], Mapping[str, str]]:
-    """The saved states, in which those of an operator say what equal ones show of them, too; and the uids of these, each with that
-    of the operator in whose place it is now. ``wanted``: the states that a program declares. ``program``: the uids of its
-    operators."""
+    """The saved states, in which those of an operator also say what equal ones show of them; and the uids of these, each with
+    that of the operator in its place. ``wanted``: the states that a program declares. ``program``: the uids of its operators."""
     found: dict[str, str] = {}
     views: dict[str, list[Any]] = {}
     for state in wanted:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
-from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated, filtered_value
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
 from forkpoint.relational.operators.keyed import key_columns
@@ -43,8 +43,8 @@ from forkpoint.types.kinds.records import RecordType
 STATE_NAME = "groups"
 Bools = npt.NDArray[np.bool_]
 Sides = tuple[tuple[str, TypeInformation], ...]
-"""Of an aggregate that several places of a query have: the uid of each of the others, which is the tag of its output, and the type
-of that."""
+"""Of an aggregate that several places of a query have: the uid of each of the others, which is the tag of its output, and that
+output's type."""
 Changes = tuple[pa.RecordBatch, Longs | None]
 """Rows with weights, and for each the row of the epoch at whose coordinates it is emitted; None: before all of them."""
 
@@ -70,6 +70,20 @@ def values_of(definition: GroupDefinition) -> dict[str, MapStateDescriptor[Any, 
     """The states of values that the accumulators need, by their names."""
     needed = {each.values: each.input for each in definition.accumulators if each.values is not None}
     return {name: values_descriptor(name, of) for name, of in needed.items() if of is not None}
+
+
+def wholes_of(definition: GroupDefinition) -> dict[str, str]:
+    """The states of values of some rows, by a FILTER, each with that of the values of all rows."""
+    inputs = {each.values: each.input for each in definition.accumulators if each.values is not None}
+    names = {str(of): name for name, of in inputs.items()}
+    found = {name: names.get(str(filtered_value(of))) for name, of in inputs.items() if of is not None}
+    return {name: _last(found, name) for name, whole in found.items() if whole is not None}
+
+
+def _last(following: Mapping[str, str | None], name: str) -> str:
+    """The end of the chain that begins with a name."""
+    then = following[name]
+    return name if then is None else _last(following, then)
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,9 @@ class GroupOperator(KeyedOperator):
         self._multisets = {
             name: Multiset(backend, of, incomplete=retention.incomplete) for name, of in values_of(definition).items()
         }
+        # After expiry, more may be taken back of some rows than was added, so nothing follows for parts of them.
+        self._wholes = {} if retention.incomplete else wholes_of(definition)
+        self._multisets = dict(sorted(self._multisets.items(), key=lambda item: item[0] in self._wholes))
         self._ordered = follows_order(definition)
 
     def _input(self, inputs: list[Batch]) -> Batch:
@@ -165,14 +182,19 @@ class GroupOperator(KeyedOperator):
             if len(rows) < given.num_rows:
                 found = self._update(given.take(pa.array(rows))) if len(rows) else None
                 return None if found is None else replace(found, last=rows[found.last])
-        crossings = {}
+        changes, places, crossings = {}, {}, {}
         for name, multiset in self._multisets.items():
-            values, of_values, of_groups = table.column(name), weights, of_row
-            if values.null_count:
-                present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-                values, of_groups = values.take(pa.array(present)), of_row[present]
-                of_values = None if weights is None else weights[present]
-            crossings[name] = multiset.update(key_set, of_groups, values, of_values, anew).crossings
+            values, whole = table.column(name), self._wholes.get(name)
+            valid = np.ones(len(values), bool) if not values.null_count else values.is_valid().to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(valid)
+            of_values = None if weights is None else weights[rows]
+            if whole is None:
+                places[name] = np.cumsum(valid) - 1  # of rows, among those with a value
+                values = values if not values.null_count else values.take(pa.array(rows))
+                changes[name] = multiset.update(key_set, of_row[rows], values, of_values, anew)
+            else:
+                changes[name] = multiset.update_part(key_set, changes[whole], places[whole][rows], of_values)
+            crossings[name] = changes[name].crossings
         after = {}
         for accumulator in self._definition.accumulators:
             name, before = accumulator.name, saved.column(accumulator.name)

@@ -1,5 +1,5 @@
-"""Windows that overlap, before their rows are grouped: each row is added to its key's slice of time once, and each slice, in place
-of its rows, to the windows that it is in."""
+"""Windows that overlap, before their rows are grouped: rows are added up by key and slice of time, and each slice is added, in
+place of its rows, to the windows that it is in."""
 
 from __future__ import annotations
 
