@@ -28,6 +28,7 @@ from forkpoint.relational.operators.group_aggregate import (
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
 from forkpoint.relational.operators.results import Groups
 from forkpoint.relational.operators.window_aggregate import (
+    Ended,
     due_timers,
     earliest_end,
     passed_until,
@@ -35,7 +36,6 @@ from forkpoint.relational.operators.window_aggregate import (
     results_of_windows,
     state_keys,
     timers_of,
-    together,
 )
 from forkpoint.relational.operators.windows import TIME, moments
 from forkpoint.relational.sessions import Spans, sessions
@@ -129,8 +129,8 @@ class SessionAggregate(KeyedOperator):
             self._next_timer = earliest_end(self._queue, self._log, passed_ms)
             return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
         of, groups = self._group_type, self._backend.max_parallelism
-        fired = together(fired)
-        return outputs(self._readers, lambda reader: results_of_windows(reader, fired, self._rank, of, groups), late)
+        ended = Ended.of(fired, of, groups)
+        return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer

@@ -8,6 +8,7 @@ rows of a window that are not late precede its timer, so the result is final: ro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -90,8 +91,8 @@ class WindowAggregate(GroupOperator):
         if self._processing:
             self._next_timer = earliest_end(self._queue, self._log, passed_ms)
             return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
-        fired = together(fired)
-        return outputs(self._readers, lambda reader: results_of_windows(reader, fired, self._rank, of, groups), late)
+        ended = Ended.of(fired, of, groups)
+        return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
 
     def _adding(self, accumulator: Accumulator) -> Accumulator:
         return replace(merging(accumulator), input=Column(accumulator.name, accumulator.type)) if self._parts else accumulator
@@ -172,26 +173,41 @@ def timers_at(keys: KeySet, sid: int, owners: Longs, times_ms: Longs) -> list[by
     return list(dict.fromkeys(keys.timers(sid, times_ms, owners, pa.repeat(pa.scalar(b""), len(owners)))))
 
 
-def together(fired: list[Groups]) -> list[Groups]:
-    """The same groups in one, with what all of them have; none if there are none."""
-    if len(fired) < 2:
-        return fired
-    names = set.intersection(*(set(groups.state) for groups in fired))
-    state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
-    return [Groups(pa.concat_arrays([groups.keys for groups in fired]), state)]
+@dataclass(frozen=True)
+class Ended:
+    """The groups of windows that have ended, and numbers that order those that end at the same time."""
+
+    groups: Groups
+    keys: KeySet
+
+    @staticmethod
+    def of(fired: list[Groups], key_type: TypeInformation, max_parallelism: int) -> Ended | None:
+        """None if there are none."""
+        if not fired:
+            return None
+        groups = fired[0]
+        if len(fired) > 1:
+            names = set.intersection(*(set(each.state) for each in fired))
+            state = {name: pa.concat_arrays([each.state[name] for each in fired]) for name in names}
+            groups = Groups(pa.concat_arrays([each.keys for each in fired]), state)
+        return Ended(groups, KeySet(groups.keys, key_type, max_parallelism))
+
+    @cached_property
+    def order(self) -> Longs:
+        return self.keys.tie_breakers
 
 
-def results_of_windows(reader: Reader, fired: list[Groups], rank: int, key_type: TypeInformation, max_parallelism: int) -> Batch:
-    """The rows of ended windows, which are ``together``, each at the last moment of its window."""
-    if not fired:
-        return empty_batch(reader.type)
-    (groups,), type = fired, reader.type
-    shown, columns = view_of(reader.definition, groups)
-    keys = groups.keys.take(pa.array(shown))
+def results_of_windows(reader: Reader, ended: Ended | None, rank: int) -> Batch:
+    """The rows of ended windows, each at the last moment of its window."""
+    type = reader.type
+    if ended is None:
+        return empty_batch(type)
+    shown, columns = view_of(reader.definition, ended.groups)
+    keys = ended.groups.keys.take(pa.array(shown))
     times = _ends(reader.definition, keys) - 1
 
     def coordinates() -> Coordinates:
-        return timer_positions(times), rank, KeySet(keys, key_type, max_parallelism).tie_breakers, times
+        return timer_positions(times), rank, ended.order[shown], times
 
     table = pa.RecordBatch.from_arrays(columns.columns, schema=type.arrow_schema)
     return DerivedBatch(table.num_rows, coordinates, table=table, type=type)
