@@ -49,7 +49,7 @@ def test_explain_shows_it_and_the_other_operators_keep_their_uids() -> None:
     ]
     tables.to_changelog_stream(table).print()
     uids = {each.uid for each in topological_order(env.transformations) if each.uid and "group-by" in each.uid}
-    assert uids == {"query-group-by-k", "query-group-by-k-3"}
+    assert uids == {"stream-group-by-k", "stream-group-by-k-3"}
 
 
 def test_what_is_no_longer_equal_is_computed_again(tmp_path: Path) -> None:
