@@ -118,7 +118,7 @@ SHIFTED = (
     "TIMECOL => DESCRIPTOR(ts), OFFSET => INTERVAL '-3' SECOND))"
 )
 HOP = "TABLE(HOP(TABLE readings, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND))"
-SHIFTED_HOP = "TABLE(HOP(TABLE readings, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND, INTERVAL '2' SECOND))"
+SHIFTED_HOP = "TABLE(HOP(TABLE u, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND, INTERVAL '2' SECOND))"
 CUMULATE = (
     "TABLE(CUMULATE(TABLE readings, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '0:12' MINUTE TO SECOND, INTERVAL '1' SECOND))"
 )
@@ -198,10 +198,11 @@ QUERIES = [
     ),
     (
         shifted_hop,
-        f"SELECT {BOUNDS}, k || '!', COUNT(*), COUNT(v), SUM(CAST(v AS DECIMAL(9, 1))), MIN(k), MAX(v) FILTER (WHERE v < 7) "
-        f"FROM {SHIFTED_HOP} WHERE v > 0 {BY_WINDOW}, k || '!'",
-        "SELECT s, e, k || '!', COUNT(*), COUNT(v), SUM(v::DECIMAL(9, 1)), MIN(k), MAX(v) FILTER (WHERE v < 7) "
-        "FROM windows WHERE v > 0 GROUP BY s, e, k || '!'",
+        "WITH u AS (SELECT ts, k AS `count`, v FROM readings WHERE v > 1 UNION ALL SELECT ts, k, v FROM readings WHERE v <= 1) "
+        f"SELECT {BOUNDS}, `count`, COUNT(*), SUM(CAST(v AS DECIMAL(9, 1))), MIN(`count` || '!'), MAX(v) FILTER (WHERE v < 7) "
+        f"FROM {SHIFTED_HOP} {BY_WINDOW}, `count`",
+        "SELECT s, e, k, COUNT(*), SUM(v::DECIMAL(9, 1)), MIN(k || '!'), MAX(v) FILTER (WHERE v < 7) FROM windows "
+        "WHERE v IS NOT NULL GROUP BY s, e, k",
     ),
     # No row is late for windows that only add columns, nor for groups that change.
     (hop, f"SELECT window_start, k FROM {HOP} WHERE v > 0", "SELECT s, k FROM everything WHERE v > 0"),

@@ -11,7 +11,7 @@ import msgspec
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.aggregation.accumulators import adds_parts
+from forkpoint.relational.aggregation.accumulators import adds_parts, part_of
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, OtherView, View
@@ -311,14 +311,15 @@ class Translator:
             return ()
         named = zip(definition.key_names, definition.aggregate.keys, strict=True)
         keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())
-        inputs = tuple(Item(each.name, each.input) for each in definition.accumulators if each.input is not None)
+        parts = tuple(map(part_of, definition.accumulators))
+        inputs = tuple(Item(each.name, each.input) for each in parts if each.input is not None)
         if any(column.name in window.names for item in (*keys, *inputs) for column in columns_of(item.of)):
             return ()
         upstream = self._select(window.input, None, (*keys, *inputs, Item(TIME, window.time)))
         types = dict(zip(definition.key_names, (key.of.type for key in definition.aggregate.keys), strict=True))
-        types |= {each.name: each.type for each in definition.accumulators} | {LAST: SqlType("BOOLEAN", nullable=False)}
+        types |= {each.name: each.type for each in parts} | {LAST: SqlType("BOOLEAN", nullable=False)}
         fields = tuple(Field(name, of) for name, of in types.items())
-        spec = SlicesSpec(window.windows, bounds, definition.accumulators)
+        spec = SlicesSpec(window.windows, bounds, parts)
         return (Edge(Transformation(spec, str(window.windows), upstream, row_type(fields))),)
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:

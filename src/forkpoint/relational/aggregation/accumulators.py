@@ -277,6 +277,11 @@ def merging(accumulator: Accumulator) -> Accumulator:
     return dataclasses.replace(accumulator, kind=_MERGING.get(accumulator.kind, accumulator.kind))
 
 
+def part_of(accumulator: Accumulator) -> Accumulator:
+    """The accumulator of some rows, with a name that no key has."""
+    return dataclasses.replace(accumulator, name=f"$part {accumulator.name}")
+
+
 def adds_parts(accumulator: Accumulator) -> bool:
     """Whether accumulators of parts of the rows, in any order, become exactly that of all rows, whoever else needs them."""
     if accumulator.values is not None or accumulator.kind not in ("count", "sum", "min", "max"):

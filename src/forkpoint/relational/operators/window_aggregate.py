@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, merging
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, merging, part_of
 from forkpoint.relational.definitions.groups import GroupDefinition
 from forkpoint.relational.expressions import Column
 from forkpoint.relational.operators.group_aggregate import (
@@ -95,7 +95,8 @@ class WindowAggregate(GroupOperator):
         return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
 
     def _adding(self, accumulator: Accumulator) -> Accumulator:
-        return replace(merging(accumulator), input=Column(accumulator.name, accumulator.type)) if self._parts else accumulator
+        part = part_of(accumulator)
+        return replace(merging(part), input=Column(part.name, part.type)) if self._parts else accumulator
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -232,8 +233,9 @@ def _late(table: pa.RecordBatch, in_time: Bools) -> int:
     late = ~in_time
     if LAST in table.schema.names:
         late &= table.column(LAST).to_numpy(zero_copy_only=False)
-    if ROWS.name in table.schema.names:  # in place of rows
-        return int(table.column(ROWS.name).to_numpy()[late].sum())
+    rows = part_of(ROWS).name
+    if rows in table.schema.names:  # accumulators in place of rows
+        return int(table.column(rows).to_numpy()[late].sum())
     return int(np.count_nonzero(late))
 
 
