@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from forkpoint.runtime.columnar.keys import KeySet, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, to_columns
-from forkpoint.runtime.columnar.msgpack import layout_of
+from forkpoint.runtime.columnar.msgpack import decode_rows, layout_of
 from forkpoint.state import state_key, timer_key
 from forkpoint.types import Instant, Types, type_of
 
@@ -108,6 +108,16 @@ def test_texts_lists_sets_and_none(values):
     leaves = codec.leaves_of(MIXED.to_columns(values))
     assert codec.encode(leaves) == raw
     assert MIXED.from_columns(to_columns(leaves, MIXED)) == values
+
+
+@examples(30)
+@given(st.lists(st.tuples(longs, st.none() | st.datetimes(), texts, floats, st.booleans()), min_size=1, max_size=20))
+def test_keys_of_numbers_times_and_texts_are_read_as_columns(values):
+    of = type_of(tuple[int, datetime | None, str, float, bool])
+    raw = [of.encode(value) for value in values]
+    found = decode_rows(of, raw)
+    assert (found is None) == any(at is None or len(text.encode()) > 31 for _, at, text, _, _ in values)
+    assert found is None or found == of.to_columns(values)
 
 
 def test_ints_in_a_field_of_floats_and_none_are_read_one_by_one():

@@ -3,7 +3,8 @@
 The savepoints were taken of ``query.sql``, after it had read ``orders/1.json``: ``sql-1`` (GROUP BY) by the first release with
 SQL, ``sql-2`` (a join, OVER and windows) by the first one with those, ``sql-3`` (the rows of a table with changes) likewise,
 ``sql-4`` (columns TIMESTAMP(3)) by the last one that read such columns with microseconds, ``sql-5`` (MATCH_RECOGNIZE) by the
-first one with it, ``sql-6`` (fields of a ROW) by the last one that kept whole ROWs, and all rows of a ranking.
+first one with it, ``sql-6`` (fields of a ROW) by the last one that kept whole ROWs, and all rows of a ranking,
+``sql-7`` (equal subqueries) by the last one that computed each of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pytest
 
 from programs import ENVIRONMENT, Python
 
-GOLDEN, ROWS, CHANGES, DIGITS, PATTERN, FIELDS = (Path(__file__).parent / f"sql-{number}" for number in range(1, 7))
+GOLDEN, ROWS, CHANGES, DIGITS, PATTERN, FIELDS, EQUAL = (Path(__file__).parent / f"sql-{number}" for number in range(1, 8))
 ORDER = '{"k": "B", "g": 1, "v": 40, "x": 0.5}\n'
 
 
@@ -147,3 +148,15 @@ def test_rows_of_which_only_fields_are_kept_now_go_on(changed: bool, tmp_path: P
     near, firsts = dict.fromkeys(("[15, 40]", "[70, 40]", "[30, 40]"), 1), {"[null, 60]": 1, "[Z, 30]": 1}
     best = {"[c, 1]": 1, "[a, 40]": 1, "[b, 80]": 1} | ({} if changed else {"[a, 25]": -1, "[b, 70]": -1})
     assert found == {**pairs, **near, **best, **firsts}
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_equal_subqueries_that_are_one_operator_now_go_on(changed: bool, tmp_path: Path) -> None:
+    query = (EQUAL / "query.sql").read_text()
+    if changed:  # what one of them shows of its groups
+        query = query.replace("SELECT a.k, a.n, a.d", "SELECT a.k, a.n, a.n * 10")
+    rows = [("a", 3, 9700), ("a", 3, 9800), ("c", 1, 25_000)]
+    more = "".join(json.dumps({"k": k, "v": v, "ms": ms}) + "\n" for k, v, ms in rows)
+    found = net_changes(tmp_path, query, saved=EQUAL, more=more, last=r"(?s)(?=.*hot> \+I\[a, 3)(?=.*best> \+I\[a, 5)")
+    hot = {"[a, 5]": 1, "[a, 3]": 1, "[b, 3]": 1}
+    assert found == {**hot, "[b, 4, 3]": -1, **({"[a, 5, 50]": 1} if changed else {"[a, 5, 3]": 1})}

@@ -45,6 +45,24 @@ def test_grouping_sets(query: str, rows: list[Order], epoch_rows: int) -> None:
     assert folded(query, rows, epoch_rows=epoch_rows, parallelism=2) == answered(query, rows)
 
 
+EVENS, POSITIVE = "CASE WHEN g = 0 THEN v END", "FILTER (WHERE x > 0)"
+DISTINCT = [
+    f"SELECT k, COUNT(DISTINCT v), SUM(DISTINCT v) {POSITIVE}, COUNT(DISTINCT {EVENS}), COUNT(DISTINCT {EVENS}) {POSITIVE} "
+    "FROM orders GROUP BY k",
+    "SELECT g, COUNT(DISTINCT n), SUM(DISTINCT n) FILTER (WHERE n > 1), MAX(n) FILTER (WHERE k <> 'a'), MIN(n) "
+    "FROM (SELECT k, g, COUNT(*) AS n FROM orders GROUP BY k, g, x) AS o GROUP BY g",
+]
+
+
+@pytest.mark.parametrize("query", DISTINCT)
+@settings(max_examples=4, deadline=None)
+@given(ROWS.filter(bool), st.sampled_from([1, 7, 1000]))
+def test_distinct_values_of_all_rows_and_of_some(query: str, rows: list[Order], epoch_rows: int) -> None:
+    """What some rows have is looked up only where all rows had it before, also where rows are taken back."""
+    rows = [row._replace(v=row.v and row.v % 3) for row in rows]
+    assert folded(query, rows, epoch_rows=epoch_rows, parallelism=2) == answered(query, rows)
+
+
 OF_CHANGES = "SELECT FIRST_VALUE(v), LAST_VALUE(v), LISTAGG(s, '') FILTER (WHERE v < 9), FIRST_VALUE(ARRAY[s]) FROM "
 OF_CHANGES += "(SELECT k, LAST_VALUE(v) AS v, LAST_VALUE(CAST(v AS STRING)) AS s FROM orders GROUP BY k)"
 

@@ -66,6 +66,11 @@ def hop(ms: int) -> Iterator[tuple[int, int]]:
         yield start, start + 15_000
 
 
+def shifted_hop(ms: int) -> Iterator[tuple[int, int]]:
+    last = (ms - 2000) // 4000 * 4000 + 2000
+    yield from ((last - before, last - before + 12_000) for before in (0, 4000, 8000))
+
+
 def cumulate(ms: int) -> Iterator[tuple[int, int]]:
     start = (ms - 1000) // 12_000 * 12_000 + 1000
     for size in (4000, 8000, 12_000):
@@ -113,6 +118,7 @@ SHIFTED = (
     "TIMECOL => DESCRIPTOR(ts), OFFSET => INTERVAL '-3' SECOND))"
 )
 HOP = "TABLE(HOP(TABLE readings, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND))"
+SHIFTED_HOP = "TABLE(HOP(TABLE u, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND, INTERVAL '2' SECOND))"
 CUMULATE = (
     "TABLE(CUMULATE(TABLE readings, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '0:12' MINUTE TO SECOND, INTERVAL '1' SECOND))"
 )
@@ -189,6 +195,14 @@ QUERIES = [
         f"SELECT {BOUNDS}, SUM(v) FROM TABLE(TUMBLE(TABLE u, DESCRIPTOR(t), INTERVAL '10' SECOND)) "
         f"WHERE window_end > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' {BY_WINDOW}",
         "SELECT s, e, SUM(v) FROM windows WHERE e > TIMESTAMP '1970-01-01 00:00:00' AND k = 'a' GROUP BY s, e",
+    ),
+    (
+        shifted_hop,
+        "WITH u AS (SELECT ts, k AS `count`, v FROM readings WHERE v > 1 UNION ALL SELECT ts, k, v FROM readings WHERE v <= 1) "
+        f"SELECT {BOUNDS}, `count`, COUNT(*), SUM(CAST(v AS DECIMAL(9, 1))), MIN(`count` || '!'), MAX(v) FILTER (WHERE v < 7) "
+        f"FROM {SHIFTED_HOP} {BY_WINDOW}, `count`",
+        "SELECT s, e, k, COUNT(*), SUM(v::DECIMAL(9, 1)), MIN(k || '!'), MAX(v) FILTER (WHERE v < 7) FROM windows "
+        "WHERE v IS NOT NULL GROUP BY s, e, k",
     ),
     # No row is late for windows that only add columns, nor for groups that change.
     (hop, f"SELECT window_start, k FROM {HOP} WHERE v > 0", "SELECT s, k FROM everything WHERE v > 0"),
@@ -275,10 +289,11 @@ def test_windows_have_the_rows_that_are_in_time(seed: int, tmp_path_factory: pyt
 
 def test_late_rows_are_counted_once(tmp_path: Path) -> None:
     rows = readings(random.Random(7), 300)
-    queries = [QUERIES[0], QUERIES[2], QUERIES[4], QUERIES[5]]
+    queries = [QUERIES[at] for at in (0, 2, 3, 4, 5)]
     script = [rows[0], PAUSE, *rows[1:100], PAUSE, *rows[100:]]
     results, done = run([query for _, query, _ in queries], script, tmp_path, 2)
-    late = [done.late_records_dropped[uid] for uid in ("q0-windows-by-k", "q1-windows-by-k", "q2-windows", "q3-windows-by-k")]
+    uids = [f"q{at}-windows{keys}" for at, keys in enumerate(("-by-k", "-by-k", "-by-k", "", "-by-k"))]
+    late = [done.late_records_dropped[uid] for uid in uids]
     assert list(zip(results, late, strict=True)) == [answered(rows, windows_of, wanted) for windows_of, _, wanted in queries]
     assert all(late)
 

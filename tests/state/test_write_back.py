@@ -129,6 +129,17 @@ def test_what_is_held_reaches_the_store_when_there_is_much_of_it_or_a_scan_needs
     store.close()
 
 
+@pytest.mark.parametrize("entries", [1, 20])
+def test_a_range_without_entries_gets_some(tmp_path: Path, entries: int) -> None:
+    """Also when there are so many that they go to the store directly."""
+    store = WriteBackStore(open_store("lmdb", tmp_path / "store"), max_entries=8)
+    of_state, of_timers = sid_range(1, STATE), sid_range(1, TIMERS)
+    for _ in range(2):
+        assert store.occupied([of_state, of_timers]) == []
+    store.apply(put(*((state_key(1, STATE, b"%d" % n), b"v") for n in range(entries))), 1, 0)
+    assert store.occupied([of_state, of_timers]) == [of_state]
+
+
 def test_deletes_are_held_too(tmp_path: Path) -> None:
     store = WriteBackStore(open_store("lmdb", tmp_path / "store"))
     name = state_key(0, STATE, b"a")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
 
 from forkpoint.errors import ConfigError
+from forkpoint.functions import OutputTag
 from forkpoint.graph.transformations import Edge, Transformation
+from forkpoint.relational.aggregation.accumulators import adds_parts, part_of
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
-from forkpoint.relational.definitions.groups import GroupDefinition, View
+from forkpoint.relational.definitions.groups import GroupDefinition, OtherView, View
 from forkpoint.relational.definitions.rows import RowsDefinition, is_final, limit_of
 from forkpoint.relational.expressions import Call, Column, Expression, Item, Literal, columns_of, items_of, read_by
 from forkpoint.relational.functions.changing import reads_clock
@@ -27,6 +32,7 @@ from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
 from forkpoint.relational.operators.select import OrderedSpec, UpsertSpec, select_spec
 from forkpoint.relational.operators.session_aggregate import SessionAggregateSpec
+from forkpoint.relational.operators.slices import SlicesSpec
 from forkpoint.relational.operators.unnest import ARRAY, UnnestSpec
 from forkpoint.relational.operators.window_aggregate import WindowAggregateSpec
 from forkpoint.relational.operators.window_over import WindowOverSpec
@@ -52,6 +58,7 @@ from forkpoint.relational.plan import (
     is_windowed,
     nodes_of,
 )
+from forkpoint.relational.sharing import repeated
 from forkpoint.relational.types import Field, Schema, SqlType
 from forkpoint.runtime.operators.instances import KeyedSpec
 
@@ -72,6 +79,8 @@ class Translator:
     processes: dict[str, tuple[Process, tuple[Edge, ...]]] = field(default_factory=dict)
     ttl_ms: int | None = None
     _taken: set[str] = field(default_factory=set)
+    _repeated: frozenset[str] = frozenset()
+    _computed: dict[str, Transformation] = field(default_factory=dict)
 
     def translate(self, plan: Plan) -> tuple[Edge, ...]:
         """The edges with the result of a plan: its columns, and weights if the result is updating."""
@@ -88,6 +97,7 @@ class Translator:
         condition = replaced(plan.condition, columns)
         if isinstance(below, Join):
             below, condition = pushed(below, condition)
+        self._repeated = repeated(below)
         return with_functions(self._select(below, condition, items), self.functions)
 
     def _select(
@@ -113,7 +123,7 @@ class Translator:
         if isinstance(below, Process):
             return selected(self._process(below), (condition, items), schema, weighted=weighted)
         if isinstance(below, Aggregate):
-            edges = (Edge(self._aggregate(below, View(condition, items), schema)),)
+            edges = (self._aggregate(below, View(condition, items), schema),)
             if not (weighted and is_windowed(below)):
                 return edges
             return selected(edges, (None, items_of(schema)), schema, weighted=True)
@@ -234,7 +244,43 @@ class Translator:
         self.processes[node.uid] = node, (Edge(found),)
         return self.processes[node.uid][1]
 
-    def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
+    def _aggregate(self, aggregate: Aggregate, view: View, schema: Schema) -> Edge:
+        """The rows of groups. Equal aggregates are computed once."""
+        text = repr(aggregate) if self._repeated else ""
+        if text in self._computed:
+            return self._shared(self._computed[text], aggregate, view, schema)
+        found = self._groups(aggregate, view, schema)
+        if text in self._repeated:
+            self._computed[text] = found
+        return Edge(found)
+
+    def _shared(self, known: Transformation, aggregate: Aggregate, view: View, schema: Schema) -> Edge:
+        """Another view of an aggregate, as a side output. It has the uid that it would have by itself, so that other uids stay,
+        and that what a savepoint has of it is known."""
+        uid, spec = self._reserved(aggregate), known.spec
+        assert isinstance(spec, GroupAggregateSpec | SessionAggregateSpec)
+        tag: OutputTag[Any] = OutputTag(uid, row_type(schema, updating=not is_windowed(aggregate)))
+        assert tag.type_info is not None
+        definition = msgspec.structs.replace(spec.definition, others=(*(spec.definition.others or ()), OtherView(uid, view)))
+        known.spec = replace(spec, definition=definition, sides=(*spec.sides, (uid, tag.type_info)))
+        return Edge(known, tag)
+
+    def _reserved(self, plan: Plan) -> str:
+        """The uid of an operator, which is taken then, as are those of what it reads; "" if it has no state of its own."""
+        for each in () if isinstance(plan, Process) else inputs_of(plan):
+            self._reserved(each)
+        match plan:
+            case Match():
+                role = "match"
+            case Aggregate():
+                role = (plan.hints and plan.hints.uid) or _role(GroupDefinition(plan, View(None, ())))
+            case Join() | Over():
+                role = (plan.hints and plan.hints.uid) or _role_of_rows(RowsDefinition(plan, View(None, ())))[1]
+            case _:
+                return ""
+        return free_name(f"{self.name}-{role}", self._taken)
+
+    def _groups(self, aggregate: Aggregate, view: View, schema: Schema) -> Transformation:
         if isinstance(aggregate.input, Window) and aggregate.input.windows.kind == "SESSION":
             return self._sessions(aggregate, aggregate.input, view, schema)
         definition = GroupDefinition(aggregate, view)
@@ -243,17 +289,38 @@ class Translator:
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
         windowed = definition.window_keys
+        parts = self._parts(definition) if windowed and in_several_windows(aggregate.input) else ()
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
-        upstream = self._select(aggregate.input, None, items)
+        upstream = parts or self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
+        windows = WindowAggregateSpec(definition, parts=bool(parts))
         return Transformation(
-            WindowAggregateSpec(definition) if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
+            windows if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
             uid=self._uid(_role(definition), aggregate),
         )
+
+    def _parts(self, definition: GroupDefinition) -> tuple[Edge, ...]:
+        """The accumulators of parts of the rows of windows that overlap; none if those of all rows are no sum of them, or if the
+        windows' columns are needed before."""
+        window, bounds = definition.aggregate.input, definition.window_keys
+        if not (isinstance(window, Window) and all(map(adds_parts, definition.accumulators))):
+            return ()
+        named = zip(definition.key_names, definition.aggregate.keys, strict=True)
+        keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())
+        parts = tuple(map(part_of, definition.accumulators))
+        inputs = tuple(Item(each.name, each.input) for each in parts if each.input is not None)
+        if any(column.name in window.names for item in (*keys, *inputs) for column in columns_of(item.of)):
+            return ()
+        upstream = self._select(window.input, None, (*keys, *inputs, Item(TIME, window.time)))
+        types = dict(zip(definition.key_names, (key.of.type for key in definition.aggregate.keys), strict=True))
+        types |= {each.name: each.type for each in parts} | {LAST: SqlType("BOOLEAN", nullable=False)}
+        fields = tuple(Field(name, of) for name, of in types.items())
+        spec = SlicesSpec(window.windows, bounds, parts)
+        return (Edge(Transformation(spec, str(window.windows), upstream, row_type(fields))),)
 
     def _keyed_rows(self, node: Join | Over, view: View, schema: Schema, *, weighted: bool) -> Transformation:
         definition = RowsDefinition(node, view, limit_of(node, view))

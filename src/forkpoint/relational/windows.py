@@ -78,6 +78,14 @@ def assigned(windows: Windows, times_ms: Longs) -> Assigned:
     return Assigned(*(column[inside] for column in found))
 
 
+def ends_by(windows: Windows, times_ms: Longs, passed_ms: Longs) -> Longs:
+    """How many of the windows that a time is in have their last moment at or before another time, or more, if that is later than
+    the last moment of all; less than one for none."""
+    following = (windows.offset_ms + (windows.size_ms if windows.kind == "HOP" else 0) - times_ms - 1) % windows.step_ms
+    first = times_ms + 1 + following  # the first end
+    return (passed_ms + 1 - first) // windows.step_ms + 1
+
+
 def duration_us(us: int) -> str:
     """A duration in microseconds, which may be negative."""
     return f"{'-' * (us < 0)}{duration(abs(us) // 1000)}" if us % 1000 == 0 else f"{us} us"

@@ -99,10 +99,16 @@ class WriteBackStore:
         check_base("in memory", current, base)
         if not all(changes.keys):
             raise StorageError("a store key has at least one byte, got an empty one")
-        self._held.update(zip(changes.keys, changes.values, strict=True))
-        self._sids.update(map(_SID, changes.keys))
         for prefix in self._empty.keys() & set(map(_GROUP_AND_SID, changes.keys)) if self._empty else ():
             del self._empty[prefix]
+        if not self._held and len(changes) > self._max_entries:  # so many that nothing is held of them
+            self._store.apply(changes, version, base)
+            self._base = self._version = version
+            self._stored_size = None
+            self._stored(version)
+            return
+        self._held.update(zip(changes.keys, changes.values, strict=True))
+        self._sids.update(map(_SID, changes.keys))
         self._bytes += sum(map(len, filter(None, changes.values)))
         self._version = version
         self._epochs += 1

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from forkpoint.graph.transformations import Edge, topological_order
+from forkpoint.relational.canonical import canonical
 from forkpoint.relational.definitions.rows import on_side
 from forkpoint.relational.expressions import Call, Literal, all_of, conjuncts_of
 from forkpoint.relational.operators.retention import lifetime
@@ -31,7 +32,8 @@ from forkpoint.relational.plan import (
     is_windowed,
     nodes_of,
 )
-from forkpoint.relational.precision import in_ms
+from forkpoint.relational.precision import as_it_runs, in_ms
+from forkpoint.relational.sharing import repeated
 from forkpoint.relational.translation import ttl_of
 from forkpoint.relational.types import BOOLEAN
 from forkpoint.relational.windows import duration
@@ -50,7 +52,8 @@ class ExplainDetail(Enum):
 
 def explained(plan: Plan, depth: int = 0, ttl_ms: int | None = None) -> str:
     """The plan, inputs below, with its changes and state. ``ttl_ms``: how long state is kept, None without limit."""
-    return "\n".join(_lines(plan, depth, ttl_ms))
+    equal = repeated(canonical(as_it_runs(plan)))
+    return "\n".join(_lines(plan, depth, ttl_ms, dict.fromkeys(equal, False)))
 
 
 def insertion(table: CreateTable, plan: Plan, ttl_ms: int | None = None) -> str:
@@ -89,13 +92,21 @@ def execution_plan(edges: Sequence[Edge], table: CreateTable | None) -> str:
     return json.dumps({"nodes": nodes}, indent=2)
 
 
-def _lines(plan: Plan, depth: int, ttl_ms: int | None) -> Iterator[str]:
+def _lines(plan: Plan, depth: int, ttl_ms: int | None, computed: dict[str, bool]) -> Iterator[str]:
+    """``computed``: the aggregates that are computed once, and which of them have been shown."""
     if isinstance(plan, Select) and isinstance(plan.input, Window) and plan == in_ms(plan.input):
         plan = plan.input
     changes = "adds and removes rows" if is_updating(plan) else "adds rows"
-    yield f"{'   ' * depth}{_described(plan, ttl_ms)}  [{changes}]"
+    described = _described(plan, ttl_ms)
+    text = repr(canonical(as_it_runs(plan))) if computed and isinstance(plan, Aggregate) else ""
+    if computed.get(text):
+        yield f"{'   ' * depth}{described.partition(';')[0]}; the one above  [{changes}]"
+        return
+    if text in computed:
+        computed[text] = True
+    yield f"{'   ' * depth}{described}  [{changes}]"
     for each in inputs_of(plan):
-        yield from _lines(each, depth + 1, ttl_ms)
+        yield from _lines(each, depth + 1, ttl_ms, computed)
 
 
 def _described(node: Plan, ttl_ms: int | None) -> str:

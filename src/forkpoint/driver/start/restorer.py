@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateAmount
@@ -26,6 +27,7 @@ from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.storage.base import open_storage
 
+T = TypeVar("T")
 log = logging.getLogger("forkpoint")
 NONE = "none"
 
@@ -214,8 +216,8 @@ class Restorer:
         return Restored(
             parent=opened.as_parent(),
             sources={plan.sources[uid]: p for uid, p in savepoint.sources.items() if uid in plan.sources},
-            watermarks={plan.uids[uid]: w for uid, w in savepoint.watermarks.items() if uid in plan.uids},
-            input_watermarks={plan.uids[uid]: w for uid, w in savepoint.input_watermarks.items() if uid in plan.uids},
+            watermarks=_of_program(savepoint.watermarks, plan),
+            input_watermarks=_of_program(savepoint.input_watermarks, plan),
             states=tuple(mapping.target for mapping in plan.states),
             snapshots=tuple(snapshots),
             epoch=epoch,
@@ -258,12 +260,18 @@ def from_checkpoint(manifest: Manifest) -> Restored:
     )
 
 
+def _of_program(saved: Mapping[str, T], plan: RestorePlan) -> dict[str, T]:
+    """What is saved by operator, by the uids that the operators have in the program."""
+    origins = {**{new: old for old, new in plan.uids.items()}, **plan.copies}
+    return {new: saved[old] for new, old in origins.items() if old in saved}
+
+
 def is_usable_in_place(manifest: Manifest, graph: JobGraph, plan: RestorePlan) -> bool:
     """Whether a run of the program can use a checkpoint's files unchanged, at a parallelism that fits: no state is dropped,
     renamed or rewritten. Otherwise the restore goes through a savepoint."""
     if manifest.max_parallelism != graph.max_parallelism or not {s.uid for s in manifest.states} <= set(graph.by_uid):
         return False
-    renamed = any(old != new for old, new in plan.uids.items())
+    renamed = bool(plan.copies) or any(old != new for old, new in plan.uids.items())
     rewritten = any(mapping.rewritten for mapping in plan.states)
     dropped = any(row.outcome == "dropped" and row.subject == "state" for row in plan.rows)
     return not (renamed or rewritten or dropped)

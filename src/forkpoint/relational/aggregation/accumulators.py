@@ -173,6 +173,14 @@ def _accumulator(kind: Kind, call: AggregateCall, of: SqlType, *, with_values: b
     return Accumulator(f"{words}_{name}", kind, argument, of, f"values_{name}" if with_values else None)
 
 
+def filtered_value(of: Expression) -> Expression | None:
+    """The argument of a call with FILTER, whose accumulator has the input ``of``; None if that is not of such a call."""
+    match of:
+        case Call("CASE", (_, argument, LiteralExpression(None))):
+            return argument
+    return None
+
+
 def listed(text: Expression, separator: str) -> Expression:
     """What LISTAGG accumulates: each text after a separator."""
     literal = LiteralExpression(separator, STRING.with_null(False))
@@ -259,6 +267,26 @@ def accumulated(
     numbers = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     _check_bounds(accumulator, numbers, ones, starts, before)
     return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
+
+
+_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
+
+
+def merging(accumulator: Accumulator) -> Accumulator:
+    """What accumulates accumulators of this kind."""
+    return dataclasses.replace(accumulator, kind=_MERGING.get(accumulator.kind, accumulator.kind))
+
+
+def part_of(accumulator: Accumulator) -> Accumulator:
+    """The accumulator of some rows, with a name that no key has."""
+    return dataclasses.replace(accumulator, name=f"$part {accumulator.name}")
+
+
+def adds_parts(accumulator: Accumulator) -> bool:
+    """Whether accumulators of parts of the rows, in any order, become exactly that of all rows, whoever else needs them."""
+    if accumulator.values is not None or accumulator.kind not in ("count", "sum", "min", "max"):
+        return False
+    return accumulator.kind != "sum" or accumulator.type.name != "DOUBLE"
 
 
 def decimal_sums(accumulator: Accumulator, saved: pa.Array, groups: Longs, values: pa.Array, weights: Longs) -> pa.Array:

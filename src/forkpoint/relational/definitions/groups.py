@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from forkpoint.decoders import convert
 from forkpoint.errors import SavepointCorrupt
@@ -47,11 +48,20 @@ class View(msgspec.Struct, frozen=True):
         return of_items if self.condition is None else (self.condition, *of_items)
 
 
+class OtherView(msgspec.Struct, frozen=True):
+    """Another view of an operator's rows: that of a place in the query with an equal operator, which would have had this uid."""
+
+    uid: str
+    view: View
+
+
 class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
-    """``aggregate``: in canonical form. ``view`` refers to its columns."""
+    """``aggregate``: in canonical form. ``view`` refers to its columns, as do the views of ``others``, if several places of the
+    query have this aggregate."""
 
     aggregate: Aggregate
     view: View
+    others: tuple[OtherView, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @cached_property
     def accumulators(self) -> tuple[Accumulator, ...]:
@@ -79,7 +89,12 @@ class GroupDefinition(msgspec.Struct, frozen=True, dict=True):
     def to_json(self) -> Any:
         aggregate = without_hints(self.aggregate)
         assert isinstance(aggregate, Aggregate)
-        return as_json(GroupDefinition(aggregate, self.view))
+        return as_json(replace(self, aggregate=aggregate))
+
+    def of_reader(self, uid: str) -> GroupDefinition | None:
+        """The definition with the view of one reader only, "" for the first; None if there is no such reader."""
+        views = {"": self.view, **{other.uid: other.view for other in self.others or ()}}
+        return GroupDefinition(self.aggregate, views[uid]) if uid in views else None
 
     def rows(self, keys: Mapping[str, pa.Array], state: Mapping[str, pa.Array]) -> tuple[Any, pa.RecordBatch]:
         """The view of groups: the indices of those that it shows (None: all), and their columns.
@@ -100,7 +115,7 @@ def stored_definition(content: Any) -> GroupDefinition:
     found = read_stored(content, GroupDefinition)
     aggregate = canonical(found.aggregate)
     assert isinstance(aggregate, Aggregate)
-    return GroupDefinition(aggregate, found.view)
+    return replace(found, aggregate=aggregate)
 
 
 def as_json(definition: msgspec.Struct) -> Any:
@@ -130,7 +145,7 @@ def compare_groups(old: GroupDefinition, new: GroupDefinition) -> tuple[str, str
     missing = [text for text, _, names in new._calls if not kept.issuperset(names)]
     if missing:
         return f"{', '.join(missing)} cannot be computed from the saved {', '.join(map(str, old.aggregate.calls))}; {REMEDY}", ""
-    if old.view == new.view:
+    if (old.view, old.others) == (new.view, new.others):
         return "", ""
     return "", _OPEN_WINDOWS if new.window_keys else DIFFERENCE
 

@@ -8,7 +8,7 @@ again, and a later run does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
-from forkpoint.relational.aggregation.accumulators import ROWS, accumulated
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated, filtered_value
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
 from forkpoint.relational.operators.keyed import key_columns
@@ -36,12 +36,15 @@ from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInsta
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.state.columns import ValueColumns
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.types import from_description
+from forkpoint.types import TypeInformation, from_description
 from forkpoint.types.information import Field
 from forkpoint.types.kinds.records import RecordType
 
 STATE_NAME = "groups"
 Bools = npt.NDArray[np.bool_]
+Sides = tuple[tuple[str, TypeInformation], ...]
+"""Of an aggregate that several places of a query have: the uid of each of the others, which is the tag of its output, and that
+output's type."""
 Changes = tuple[pa.RecordBatch, Longs | None]
 """Rows with weights, and for each the row of the epoch at whose coordinates it is emitted; None: before all of them."""
 
@@ -69,6 +72,20 @@ def values_of(definition: GroupDefinition) -> dict[str, MapStateDescriptor[Any, 
     return {name: values_descriptor(name, of) for name, of in needed.items() if of is not None}
 
 
+def wholes_of(definition: GroupDefinition) -> dict[str, str]:
+    """The states of values of some rows, by a FILTER, each with that of the values of all rows."""
+    inputs = {each.values: each.input for each in definition.accumulators if each.values is not None}
+    names = {str(of): name for name, of in inputs.items()}
+    found = {name: names.get(str(filtered_value(of))) for name, of in inputs.items() if of is not None}
+    return {name: _last(found, name) for name, whole in found.items() if whole is not None}
+
+
+def _last(following: Mapping[str, str | None], name: str) -> str:
+    """The end of the chain that begins with a name."""
+    then = following[name]
+    return name if then is None else _last(following, then)
+
+
 @dataclass(frozen=True)
 class GroupAggregateSpec(KeyedSpec):
     """The input has a column for each key (``key_names``), for each accumulator's input (by its name), and weights if rows are
@@ -78,13 +95,14 @@ class GroupAggregateSpec(KeyedSpec):
 
     definition: GroupDefinition
     retention: Retention = FOREVER
+    sides: Sides = ()
 
     def states(self) -> list[DeclaredState]:
         groups = descriptor_of(self.definition, self.retention.of(0))
         return [DeclaredState.of(descriptor) for descriptor in (groups, *values_of(self.definition).values())]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
-        return GroupAggregate(info, state.keyed, self.definition, self.retention)
+        return GroupAggregate(info, state.keyed, self)
 
 
 @dataclass(frozen=True)
@@ -99,16 +117,37 @@ class Update:
     last: Longs
 
 
+@dataclass(frozen=True)
+class Reader:
+    """Who reads an operator's output: its tag, "" for the main one, the view that it sees, and the type of that."""
+
+    tag: str
+    definition: GroupDefinition
+    type: TypeInformation
+
+
+def readers_of(definition: GroupDefinition, main: TypeInformation | None, sides: Sides) -> list[Reader]:
+    """The readers of an operator, the main one first."""
+    assert main is not None
+    found = [(tag, definition.of_reader(tag), of) for tag, of in (("", main), *sides)]
+    return [Reader(tag, of_reader, of) for tag, of_reader, of in found if of_reader is not None]
+
+
+def outputs(readers: Sequence[Reader], of: Callable[[Reader], Batch], late: int = 0) -> Outputs:
+    """What each reader gets."""
+    main, *others = readers
+    return Outputs(of(main), {each.tag: of(each) for each in others}, late_records_dropped=late)
+
+
 class GroupOperator(KeyedOperator):
     """Accumulators by key."""
 
-    def __init__(
-        self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition, retention: Retention = FOREVER
-    ) -> None:
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: GroupAggregateSpec) -> None:
         super().__init__(info, backend)
-        assert self._type is not None
         self._in = info.operator.inputs[0].type
+        definition, retention = spec.definition, spec.retention
         self._definition, self._retention = definition, retention
+        self._readers = readers_of(definition, self._type, spec.sides)
         descriptor = descriptor_of(definition, retention.of(0))
         known = info.known_states.get(backend.sid(STATE_NAME))
         self._before: GroupDefinition | None = None
@@ -119,6 +158,9 @@ class GroupOperator(KeyedOperator):
         self._multisets = {
             name: Multiset(backend, of, incomplete=retention.incomplete) for name, of in values_of(definition).items()
         }
+        # After expiry, more may be taken back of some rows than was added, so nothing follows for parts of them.
+        self._wholes = {} if retention.incomplete else wholes_of(definition)
+        self._multisets = dict(sorted(self._multisets.items(), key=lambda item: item[0] in self._wholes))
         self._ordered = follows_order(definition)
 
     def _input(self, inputs: list[Batch]) -> Batch:
@@ -140,14 +182,19 @@ class GroupOperator(KeyedOperator):
             if len(rows) < given.num_rows:
                 found = self._update(given.take(pa.array(rows))) if len(rows) else None
                 return None if found is None else replace(found, last=rows[found.last])
-        crossings = {}
+        changes, places, crossings = {}, {}, {}
         for name, multiset in self._multisets.items():
-            values, of_values, of_groups = table.column(name), weights, of_row
-            if values.null_count:
-                present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-                values, of_groups = values.take(pa.array(present)), of_row[present]
-                of_values = None if weights is None else weights[present]
-            crossings[name] = multiset.update(key_set, of_groups, values, of_values, anew).crossings
+            values, whole = table.column(name), self._wholes.get(name)
+            valid = np.ones(len(values), bool) if not values.null_count else values.is_valid().to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(valid)
+            of_values = None if weights is None else weights[rows]
+            if whole is None:
+                places[name] = np.cumsum(valid) - 1  # of rows, among those with a value
+                values = values if not values.null_count else values.take(pa.array(rows))
+                changes[name] = multiset.update(key_set, of_row[rows], values, of_values, anew)
+            else:
+                changes[name] = multiset.update_part(key_set, changes[whole], places[whole][rows], of_values)
+            crossings[name] = changes[name].crossings
         after = {}
         for accumulator in self._definition.accumulators:
             name, before = accumulator.name, saved.column(accumulator.name)
@@ -155,14 +202,19 @@ class GroupOperator(KeyedOperator):
                 multiset = self._multisets[accumulator.values]
                 after[name] = of_distinct(accumulator, crossings[accumulator.values], multiset, key_set, before)
             else:
-                values = None if accumulator.input is None else table.column(accumulator.column)
-                after[name] = accumulated(accumulator, values, weights, starts, before)
+                adding = self._adding(accumulator)
+                values = None if adding.input is None else table.column(adding.column)
+                after[name] = accumulated(adding, values, weights, starts, before)
         if weights is not None and anew is None and (negative := np.flatnonzero(pc.less(after[ROWS.name], 0))).size:
             group = key_set.column[int(negative[0])].as_py()
             raise never_added(self._uid, f"a row of group {group!r}", described(*split_filter(self._definition.aggregate.input)))
         unused = {name: filled(saved.column(name)) for name in saved.schema.names if name not in after}
         before_all = Groups(key_set.column, dict(zip(saved.schema.names, saved.columns, strict=True)))
         return Update(key_set, before_all, Groups(key_set.column, after), unused, last)
+
+    def _adding(self, accumulator: Accumulator) -> Accumulator:
+        """What adds the input's column to an accumulator."""
+        return accumulator
 
     def _write(self, update: Update, kept: Bools) -> None:
         """Save the groups that are kept, and clear the others."""
@@ -171,11 +223,11 @@ class GroupOperator(KeyedOperator):
 
 
 class GroupAggregate(GroupOperator):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition, retention: Retention) -> None:
-        super().__init__(info, backend, definition, retention)
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: GroupAggregateSpec) -> None:
+        super().__init__(info, backend, spec)
         self._changed = False
         self._replaced = Replaced.of(info, backend)
-        ttl_ms = retention.of(0)
+        ttl_ms = spec.retention.of(0)
         if ttl_ms is not None:
             values = [backend.sid(name) for name in self._multisets]
             backend.sweepers.append(with_values_of(sweeper(backend, backend.sid(STATE_NAME), ttl_ms), backend, values))
@@ -186,66 +238,68 @@ class GroupAggregate(GroupOperator):
         before = self._before if epoch.restored else None
         found = self._update(columns_of(batch, self._in)) if batch.size else None
         self._changed = found is not None
-        parts: list[Changes] = []
         if found is not None:
             self._write(found, found.after.exist)
-            parts.append(self._difference(found, before or self._definition))
-        if before is not None:
-            parts += self._untouched(None if found is None else found.keys.column, before)
-        result = self._emitted(batch, epoch, [part for part in parts if part[0].num_rows])
+        untouched = None if before is None else self._untouched(None if found is None else found.keys.column)
+
+        def of(reader: Reader) -> Batch:
+            was = reader.definition if before is None else before.of_reader(reader.tag)
+            parts: list[Changes] = []
+            if found is not None:
+                changes, groups = self._changes(reader, was, found.before, found.after)
+                parts.append((changes, found.last[groups]))
+            if untouched is not None:
+                parts.append((self._changes(reader, was, untouched, untouched)[0], None))
+            return self._emitted(reader.type, batch, epoch, [part for part in parts if part[0].num_rows])
+
+        result = outputs(self._readers, of)
         if self._replaced is not None and epoch.restored:
             assert self._type is not None
-            result = self._replaced.with_difference(result, epoch, self._type)
-        return Outputs(result)
+            result.main = self._replaced.with_difference(result.main, epoch, self._type)
+        return result
 
-    # -- changes of the view
-
-    def _difference(self, update: Update, before: GroupDefinition) -> Changes:
-        """The changes of the groups with rows, and the row at whose coordinates each is emitted."""
-        old, new = view_of(before, update.before), view_of(self._definition, update.after)
-        changes, groups = self._changes(old, new, len(update.last))
-        return changes, update.last[groups]
+    # -- changes of a view
 
     def _changes(
-        self, old: tuple[Longs, pa.RecordBatch], new: tuple[Longs, pa.RecordBatch], size: int
+        self, reader: Reader, was: GroupDefinition | None, before: Groups, after: Groups
     ) -> tuple[pa.RecordBatch, Longs]:
-        """The rows to remove and to add, with weights, each group's next to each other, and their groups."""
-        assert self._type is not None
-        schema = pa.schema([field for field in self._type.arrow_schema if field.name != WEIGHT])
-        before, after = with_schema(old[1], schema), with_schema(new[1], schema)
+        """The rows to remove and to add, with weights, each group's next to each other, and their groups. ``was``: the reader's
+        view before; None if it is new."""
+        new, size = view_of(reader.definition, after), len(after.keys)
+        old = (new[0][:0], new[1][:0]) if was is None else view_of(was, before)
+        schema = pa.schema([field for field in reader.type.arrow_schema if field.name != WEIGHT])
+        removes, adds = with_schema(old[1], schema), with_schema(new[1], schema)
         at = np.full((2, size), -1)
         at[0, old[0]], at[1, new[0]] = np.arange(len(old[0])), np.arange(len(new[0]))
         both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
         # Rows with other columns than before are emitted again, whatever their values.
         equal = np.full(len(both), old[1].schema.equals(new[1].schema))
         for name in schema.names:
-            equal &= _equal(before.column(name).take(pa.array(at[0, both])), after.column(name).take(pa.array(at[1, both])))
+            equal &= _equal(removes.column(name).take(pa.array(at[0, both])), adds.column(name).take(pa.array(at[1, both])))
         at[:, both[equal]] = -1
         rows = at.T.ravel()  # of each group, the old row and the new one
         picked = np.flatnonzero(rows >= 0)
         removed = picked % 2 == 0
-        joined = pa.concat_batches([before, after]).take(pa.array(rows[picked] + np.where(removed, 0, before.num_rows)))
+        joined = pa.concat_batches([removes, adds]).take(pa.array(rows[picked] + np.where(removed, 0, removes.num_rows)))
         return joined.append_column(WEIGHT, pa.array(np.where(removed, -1, 1))), picked // 2
 
-    def _untouched(self, touched: pa.Array | None, before: GroupDefinition) -> list[Changes]:
-        """The changes of groups without rows in this epoch, because the query has changed."""
+    def _untouched(self, touched: pa.Array | None) -> Groups | None:
+        """The groups without rows in this epoch, which change because the query has changed; None if there are no others."""
         groups = stored_groups(self._backend, STATE_NAME, self._columns.type, self._backend.key_type, self._retention.of(0))
         if not len(groups.keys):
-            return []
+            return None
         if touched is not None:
             known = set(map(self._backend.key_type.encode, self._backend.key_type.from_arrow(touched)))
             encoded = map(self._backend.key_type.encode, self._backend.key_type.from_arrow(groups.keys))
             keep = pa.array([key not in known for key in encoded])
             groups = Groups(groups.keys.filter(keep), {name: column.filter(keep) for name, column in groups.state.items()})
-        changes, _ = self._changes(view_of(before, groups), view_of(self._definition, groups), len(groups.keys))
-        return [(changes, None)]
+        return groups
 
-    def _emitted(self, batch: Batch, epoch: Epoch, parts: list[Changes]) -> Batch:
+    def _emitted(self, of: TypeInformation, batch: Batch, epoch: Epoch, parts: list[Changes]) -> Batch:
         if not parts:
-            return empty_batch(self._type)
-        assert self._type is not None
+            return empty_batch(of)
         table = pa.concat_batches([changes for changes, _ in parts])
-        table = pa.RecordBatch.from_arrays(table.columns, schema=self._type.arrow_schema)
+        table = pa.RecordBatch.from_arrays(table.columns, schema=of.arrow_schema)
 
         def coordinates() -> tuple[Longs, Longs, Longs, None]:
             found = []
@@ -258,7 +312,7 @@ class GroupAggregate(GroupOperator):
             positions, splits, sequence = map(np.concatenate, zip(*found, strict=True))
             return positions, splits, sequence, None
 
-        return DerivedBatch(table.num_rows, coordinates, table=table, type=self._type)
+        return DerivedBatch(table.num_rows, coordinates, table=table, type=of)
 
     def changes(self) -> ChangeLog:
         log = ChangeLog()

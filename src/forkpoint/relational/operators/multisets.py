@@ -50,10 +50,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Change:
-    """The net change of counts in an epoch: ``counts`` more than ``before``."""
+    """The net change of counts in an epoch: ``counts`` more than ``before``. ``spaces``: the values in encoded form. ``which``:
+    the index of the value of each of the epoch's rows."""
 
     net: Counts
     before: Longs
+    spaces: pa.BinaryArray
+    which: Longs
 
     @property
     def crossings(self) -> Counts:
@@ -87,50 +90,71 @@ class Multiset:
     ) -> Change:
         """Add values that are not NULL, or take them back where the weight is negative. ``groups``: of each, by its index in
         ``keys``. ``anew``: the keys of which nothing that is stored counts any more."""
-        net, spaces = self._net(groups, values, weights)
+        net, spaces, which = self._net(groups, values, weights)
         if self._together and self._stamps is not None:
             anew = self._expired(keys, self._stamps)
         if anew is not None and anew.any():
             self.remove(keys.names(self._sid, np.flatnonzero(anew)))
         self._groups = net.groups
         if not len(net.groups):
-            return Change(net, net.counts)
+            return Change(net, net.counts, spaces, which)
         names = keys.names(self._sid, net.groups, spaces)
-        raw: Sequence[bytes | None] = self._backend.store.get_many(names)
-        if self._stamps is not None:
-            raw = self._stamps.bare(raw) if self._together else self._stamps.live(raw)
-        before = np.zeros(len(names), np.int64)
-        held = np.fromiter((each is not None for each in raw), bool, len(raw))
-        before[held] = self._decoded([each for each in raw if each is not None])
+        before = self._stored_counts(names)
         if anew is not None:
             before[anew[net.groups]] = 0
         if self._incomplete:
             net = Counts(net.groups, net.values, np.maximum(net.counts, -before))
         self._put(names, net.values, before + net.counts)
-        return Change(net, before)
+        return Change(net, before, spaces, which)
+
+    def update_part(self, keys: KeySet, whole: Change, rows: Longs, weights: Longs | None) -> Change:
+        """``update`` with some ``rows`` of those of a multiset which always has all rows of this one, after its own update. So a
+        value that it did not have before is new here, too."""
+        which = whole.which[rows]
+        counts = np.bincount(which, weights, len(whole.before)).astype(np.int64)
+        used = distinct(which)
+        net, spaces = Counts(whole.net.groups[used], whole.net.values.take(pa.array(used)), counts[used]), whole.spaces
+        self._groups = net.groups
+        if not len(used):
+            return Change(net, net.counts, spaces, which)
+        names = keys.names(self._sid, net.groups, spaces.take(pa.array(used)))
+        known, before = np.flatnonzero(whole.before[used]), np.zeros(len(used), np.int64)
+        before[known] = self._stored_counts([names[at] for at in known.tolist()])
+        self._put(names, net.values, before + net.counts)
+        return Change(net, before, spaces, which)
+
+    def _stored_counts(self, names: list[bytes]) -> Longs:
+        """The stored counts of values, by their names in the store; 0 for those that are not there."""
+        raw: Sequence[bytes | None] = self._backend.store.get_many(names)
+        if self._stamps is not None:
+            raw = self._stamps.bare(raw) if self._together else self._stamps.live(raw)
+        found = np.zeros(len(names), np.int64)
+        held = np.fromiter((each is not None for each in raw), bool, len(raw))
+        found[held] = self._decoded([each for each in raw if each is not None])
+        return found
 
     def replace(self, old: Sequence[bytes], keys: KeySet, groups: Longs, values: pa.Array, weights: Longs) -> Counts:
         """Store these values in place of the entries with the names ``old``. Returns their net counts."""
-        net, spaces = self._net(groups, values, weights)
+        net, spaces, _ = self._net(groups, values, weights)
         rows = np.flatnonzero(net.counts)
         net, spaces = net.take(rows), spaces.take(pa.array(rows))
         self._log.delete(old)
         self._put(keys.names(self._sid, net.groups, spaces), net.values, net.counts)
         return net
 
-    def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> tuple[Counts, pa.BinaryArray]:
-        """Each value of a group once, and in encoded form."""
+    def _net(self, groups: Longs, values: pa.Array, weights: Longs | None) -> tuple[Counts, pa.BinaryArray, Longs]:
+        """Each value of a group once, and in encoded form; and of each row, the index of its value."""
         values = _canonical(values, self._type)
         counts = np.ones(len(values), np.int64) if weights is None else weights
         encoded = KeySet(values, self._type, 1).encoded if pa.types.is_struct(values.type) else None
         if encoded is not None and _all_differ([pa.array(groups), *values.flatten()]):
-            return Counts(groups, values, counts), encoded
+            return Counts(groups, values, counts), encoded, np.arange(len(values))
         firsts, which = distinct_codes(codes_of([pa.array(groups), values if encoded is None else encoded]))
         sums = np.bincount(which, counts, len(firsts)).astype(np.int64)
         found = Counts(groups[firsts], values.take(pa.array(firsts)), sums)
         if encoded is None:
-            return found, KeySet(found.values, self._type, 1).encoded
-        return found, encoded.take(pa.array(firsts))
+            return found, KeySet(found.values, self._type, 1).encoded, which
+        return found, encoded.take(pa.array(firsts)), which
 
     def _put(self, names: list[bytes], values: pa.Array, counts: Longs) -> None:
         if (counts < 0).any():
@@ -183,6 +207,13 @@ class Multiset:
     def collect(self, log: ChangeLog) -> None:
         log.add(self._log.keys, self._log.values)
         self._log = ChangeLog()
+
+
+def distinct(indices: Longs) -> Longs:
+    """The distinct indices, in order: faster than by sorting or hashing them."""
+    found = np.zeros(int(indices.max(initial=-1)) + 1, bool)
+    found[indices] = True
+    return np.flatnonzero(found)
 
 
 def _all_differ(columns: Sequence[pa.Array]) -> bool:

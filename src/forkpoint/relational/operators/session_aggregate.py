@@ -6,7 +6,7 @@ As other windows, sessions end when event time, or the clock, passes their end, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,21 @@ import pyarrow as pa
 
 from forkpoint.functions import MapStateDescriptor
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.aggregation.accumulators import Accumulator, Kind, accumulated
+from forkpoint.relational.aggregation.accumulators import Accumulator, accumulated, merging
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, filled, follows_order, state_type
+from forkpoint.relational.operators.group_aggregate import (
+    STATE_NAME,
+    Sides,
+    filled,
+    follows_order,
+    outputs,
+    readers_of,
+    state_type,
+)
 from forkpoint.relational.operators.keyed import key_by, key_columns, parts_of_keys
 from forkpoint.relational.operators.results import Groups
 from forkpoint.relational.operators.window_aggregate import (
+    Ended,
     due_timers,
     earliest_end,
     passed_until,
@@ -68,6 +77,7 @@ class SessionAggregateSpec(KeyedSpec):
 
     definition: GroupDefinition
     gap_ms: int
+    sides: Sides = ()
 
     def states(self) -> list[DeclaredState]:
         timers = DeclaredState(*timers_of(self.definition), None, _START)
@@ -93,7 +103,7 @@ class Stored:
 class SessionAggregate(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: SessionAggregateSpec) -> None:
         super().__init__(info, backend)
-        assert self._type is not None
+        self._readers = readers_of(spec.definition, self._type, spec.sides)
         self._in, self._definition, self._gap_ms = info.operator.inputs[0].type, spec.definition, spec.gap_ms
         descriptor = descriptor_of(spec.definition)
         known = info.known_states.get(backend.sid(STATE_NAME))
@@ -117,10 +127,10 @@ class SessionAggregate(KeyedOperator):
         fired += self._due(epoch, passed_ms, merged_names)
         if self._processing:
             self._next_timer = earliest_end(self._queue, self._log, passed_ms)
-            return Outputs(processed_windows(self._definition, fired, self._type, epoch))
+            return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
         of, groups = self._group_type, self._backend.max_parallelism
-        results = results_of_windows(self._definition, fired, self._rank, self._type, of, groups)
-        return Outputs(results, late_records_dropped=late)
+        ended = Ended.of(fired, of, groups)
+        return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -226,16 +236,13 @@ class SessionAggregate(KeyedOperator):
         return self._log
 
 
-_MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
-
-
 def merged(accumulator: Accumulator, values: pa.Array, groups: Longs, count: int) -> pa.Array:
     """Accumulators of the same group as one; null for groups without any. ``groups``: the group of each value."""
     if not len(groups):
         return pa.nulls(count, values.type)
     order, ordered = stable_order(groups)
     found, starts = np.unique(ordered, return_index=True)
-    adding = replace(accumulator, kind=_MERGING.get(accumulator.kind, accumulator.kind))
+    adding = merging(accumulator)
     bounds, new = np.append(starts, len(order)), pa.nulls(len(found), values.type)
     sums = accumulated(adding, values.take(pa.array(order)), None, bounds, new)
     at = np.full(count, -1)

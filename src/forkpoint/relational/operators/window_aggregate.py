@@ -7,7 +7,8 @@ rows of a window that are not late precede its timer, so the result is final: ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,18 @@ import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, merging, part_of
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.operators.group_aggregate import STATE_NAME, Bools, GroupAggregateSpec, GroupOperator, Update
+from forkpoint.relational.expressions import Column
+from forkpoint.relational.operators.group_aggregate import (
+    STATE_NAME,
+    Bools,
+    GroupAggregateSpec,
+    GroupOperator,
+    Reader,
+    Update,
+    outputs,
+)
 from forkpoint.relational.operators.results import Groups, before_elements, view_of
 from forkpoint.relational.operators.windows import LAST
 from forkpoint.relational.plan import window_columns
@@ -34,20 +45,25 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class WindowAggregateSpec(GroupAggregateSpec):
-    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them."""
+    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them. ``parts``:
+    whether it has accumulators of rows in place of rows."""
 
     kind = "window_aggregate"
+
+    parts: bool = False
 
     def states(self) -> list[DeclaredState]:
         return [*super().states(), DeclaredState(*timers_of(self.definition), None)]
 
     def instance(self, info: TaskInfo, state: ManagedState) -> WindowAggregate:
-        return WindowAggregate(info, state.keyed, self.definition)
+        return WindowAggregate(info, state.keyed, self)
 
 
 class WindowAggregate(GroupOperator):
-    def __init__(self, info: TaskInfo, backend: KeyedBackend, definition: GroupDefinition) -> None:
-        super().__init__(info, backend, definition)
+    def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowAggregateSpec) -> None:
+        super().__init__(info, backend, spec)
+        definition = spec.definition
+        self._parts = spec.parts
         self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
         name, kind = timers_of(definition)
         self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, None)
@@ -74,8 +90,13 @@ class WindowAggregate(GroupOperator):
         of, groups = self._backend.key_type, self._backend.max_parallelism
         if self._processing:
             self._next_timer = earliest_end(self._queue, self._log, passed_ms)
-            return Outputs(processed_windows(self._definition, fired, self._type, epoch))
-        return Outputs(results_of_windows(self._definition, fired, self._rank, self._type, of, groups), late_records_dropped=late)
+            return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
+        ended = Ended.of(fired, of, groups)
+        return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
+
+    def _adding(self, accumulator: Accumulator) -> Accumulator:
+        part = part_of(accumulator)
+        return replace(merging(part), input=Column(part.name, part.type)) if self._parts else accumulator
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
@@ -153,36 +174,50 @@ def timers_at(keys: KeySet, sid: int, owners: Longs, times_ms: Longs) -> list[by
     return list(dict.fromkeys(keys.timers(sid, times_ms, owners, pa.repeat(pa.scalar(b""), len(owners)))))
 
 
-def results_of_windows(
-    definition: GroupDefinition,
-    fired: list[Groups],
-    rank: int,
-    type: TypeInformation | None,
-    key_type: TypeInformation,
-    max_parallelism: int,
-) -> Batch:
+@dataclass(frozen=True)
+class Ended:
+    """The groups of windows that have ended, and numbers that order those that end at the same time."""
+
+    groups: Groups
+    keys: KeySet
+
+    @staticmethod
+    def of(fired: list[Groups], key_type: TypeInformation, max_parallelism: int) -> Ended | None:
+        """None if there are none."""
+        if not fired:
+            return None
+        groups = fired[0]
+        if len(fired) > 1:
+            names = set.intersection(*(set(each.state) for each in fired))
+            state = {name: pa.concat_arrays([each.state[name] for each in fired]) for name in names}
+            groups = Groups(pa.concat_arrays([each.keys for each in fired]), state)
+        return Ended(groups, KeySet(groups.keys, key_type, max_parallelism))
+
+    @cached_property
+    def order(self) -> Longs:
+        return self.keys.tie_breakers
+
+
+def results_of_windows(reader: Reader, ended: Ended | None, rank: int) -> Batch:
     """The rows of ended windows, each at the last moment of its window."""
-    assert type is not None
-    if not fired:
+    type = reader.type
+    if ended is None:
         return empty_batch(type)
-    names = [accumulator.name for accumulator in definition.accumulators]
-    keys = pa.concat_arrays([groups.keys for groups in fired])
-    state = {name: pa.concat_arrays([groups.state[name] for groups in fired]) for name in names}
-    shown, columns = view_of(definition, Groups(keys, state))
-    keys = keys.take(pa.array(shown))
-    times = _ends(definition, keys) - 1
+    shown, columns = view_of(reader.definition, ended.groups)
+    keys = ended.groups.keys.take(pa.array(shown))
+    times = _ends(reader.definition, keys) - 1
 
     def coordinates() -> Coordinates:
-        return timer_positions(times), rank, KeySet(keys, key_type, max_parallelism).tie_breakers, times
+        return timer_positions(times), rank, ended.order[shown], times
 
     table = pa.RecordBatch.from_arrays(columns.columns, schema=type.arrow_schema)
     return DerivedBatch(table.num_rows, coordinates, table=table, type=type)
 
 
-def processed_windows(definition: GroupDefinition, fired: list[Groups], type: TypeInformation | None, epoch: Epoch) -> Batch:
+def processed_windows(reader: Reader, fired: list[Groups], epoch: Epoch) -> Batch:
     """The rows of ended windows of processing time, which come before the epoch's elements."""
-    assert type is not None
-    parts = [view_of(definition, groups)[1] for groups in fired]
+    type = reader.type
+    parts = [view_of(reader.definition, groups)[1] for groups in fired]
     if not sum(part.num_rows for part in parts):
         return empty_batch(type)
     found = pa.concat_batches(parts)
@@ -198,6 +233,9 @@ def _late(table: pa.RecordBatch, in_time: Bools) -> int:
     late = ~in_time
     if LAST in table.schema.names:
         late &= table.column(LAST).to_numpy(zero_copy_only=False)
+    rows = part_of(ROWS).name
+    if rows in table.schema.names:  # accumulators in place of rows
+        return int(table.column(rows).to_numpy()[late].sum())
     return int(np.count_nonzero(late))
 
 

@@ -18,7 +18,6 @@ from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.evaluation import evaluate
 from forkpoint.relational.operators.joins.keyed_rows import (
     descriptor_of,
-    distinct,
     saved_as,
     state_name,
     still_kept,
@@ -27,7 +26,7 @@ from forkpoint.relational.operators.joins.keyed_rows import (
 )
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.multisets import Counts, Multiset, stored_entries
+from forkpoint.relational.operators.multisets import Counts, Multiset, distinct, stored_entries
 from forkpoint.relational.operators.over import computed
 from forkpoint.relational.operators.results import Bools, none_of, rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at

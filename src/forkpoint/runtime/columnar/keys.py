@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from forkpoint.graph.transformations import KeyBy
 from forkpoint.runtime.columnar.codes import codes_of
 from forkpoint.runtime.columnar.leaves import Codec, column_of, numbers, to_list
-from forkpoint.runtime.columnar.msgpack import Kind, encode_array, writable
+from forkpoint.runtime.columnar.msgpack import Kind, decode_rows, encode_array, writable
 from forkpoint.runtime.columnar.msgpack import decode as decode_numbers
 from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.segments import run_starts
@@ -146,7 +146,7 @@ def read_timers(names: Sequence[bytes]) -> tuple[Longs, list[bytes], list[bytes]
 def decode_keys(encoded: Sequence[bytes], type: TypeInformation) -> pa.Array:
     """Encoded keys as one array of their type, with null for None."""
     if isinstance(type, RecordType):
-        return column_of(Codec(type).columns(encoded), type)
+        return column_of(decode_rows(type, encoded) or Codec(type).columns(encoded), type)
     kind = _number_kind(type.arrow_type)
     found = decode_numbers((kind,), encoded) if kind is not None and encoded else None
     return type.to_arrow(list(map(type.decode, encoded))) if found is None else pa.array(found[0], type.arrow_type)

@@ -182,12 +182,7 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
     """The numbers of encoded values; None if a value has another layout, such as one with None."""
-    count = len(encoded)
-    lengths = np.fromiter(map(len, encoded), np.int64, count)
-    data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
-    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
-    ends = np.cumsum(lengths)
-    at = ends - lengths
+    data, words, at, ends = _joined(encoded)
     found: list[Numbers] = []
     for part in layout:
         if isinstance(part, bytes):
@@ -202,6 +197,59 @@ def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
         found.append(numbers)
         at = at + widths
     return found if (at == ends).all() else None
+
+
+def decode_rows(type: RecordType, encoded: Sequence[bytes]) -> list[pa.Array] | None:
+    """The columns of encoded arrays of numbers, times and texts; None if the type has other parts, or a value another form, such
+    as one with None, or a long text."""
+    members = [each.type.of if isinstance(each.type, OptionalType) else each.type for each in type.members]
+    if not encoded or type.flavor not in ARRAY_FLAVORS or not 0 < len(members) < 16:
+        return None
+    if not all(each.kind in _KINDS or each.kind in ("string", *_TIMES) for each in members):
+        return None
+    data, words, at, ends = _joined(encoded)
+    if not (data[at] == 0x90 + len(members)).all():
+        return None
+    at, columns = at + 1, []
+    for each in members:
+        kind = _KINDS.get(each.kind)
+        column, widths = _texts(each, data, at) if kind is None else _numbers(each, kind, data, words, at)
+        if column is None:
+            return None
+        at = at + widths
+        columns.append(column)
+    return columns if (at == ends).all() else None
+
+
+def _joined(encoded: Sequence[bytes]) -> tuple[Bytes, Numbers, Numbers, Numbers]:
+    """The bytes of all values, the number that the 8 bytes from each on are, and where each value begins and ends."""
+    data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
+    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    ends = np.cumsum(lengths)
+    return data, words, ends - lengths, ends
+
+
+def _numbers(of: TypeInformation, kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tuple[pa.Array | None, Any]:
+    found, widths = _decode_numbers(kind, data, words, at)
+    return None if found is None else pa.array(found, of.arrow_type), widths
+
+
+def _texts(of: TypeInformation, data: Bytes, at: Numbers) -> tuple[pa.Array | None, Any]:
+    """Texts of up to 31 bytes at these places, and times, which are texts."""
+    first = data[at]
+    if (first & 0xE0 != 0xA0).any():
+        return None, 0
+    lengths = (first & 0x1F).astype(np.int64)
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    which = np.repeat(at + 1 - offsets[:-1], lengths) + np.arange(offsets[-1])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[which])]
+    found = pa.BinaryArray.from_buffers(pa.binary(), len(at), buffers)
+    if of.kind not in _TIMES:
+        return found.cast(of.arrow_type), 1 + lengths
+    texts = found.dictionary_encode()  # few distinct ones, such as the bounds of windows
+    encoded = [bytes([0xA0 + len(text)]) + text for text in texts.dictionary.to_pylist()]
+    return of.to_arrow(list(map(of.decode, encoded))).take(texts.indices), 1 + lengths
 
 
 def _decode_numbers(kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tuple[Numbers | None, Any]:

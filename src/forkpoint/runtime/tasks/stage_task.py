@@ -29,6 +29,7 @@ from forkpoint.state import (
     OPERATOR_KG,
     Changes,
     Count,
+    as_changes,
     change_columns,
     range_for,
     write_change_columns,
@@ -194,11 +195,12 @@ class StageTask(Task):
     # -- state
 
     def _write_changes(self, worker: Worker, state: SubtaskState, log: Changes) -> ChangesPart | None:
-        state.keep(self.context.epoch, self.stage, self.attempt, log)
         if not log.keys:
+            state.keep(self.context.epoch, self.stage, self.attempt, log)
             state.offer(self.context.epoch, self.stage, self.attempt, _NO_CHANGES)
             return None
         columns, seconds = change_columns(log), sum(self.clock.seconds.values())
+        state.keep(self.context.epoch, self.stage, self.attempt, as_changes(*columns))  # in order, as stores need them
         data, grown = (write_change_columns(columns), state.growth[self.stage].growth(*columns, state.store.get_many, seconds))
         state.offer(self.context.epoch, self.stage, self.attempt, data)
         if len(data) <= self.spec.inline_bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Literal
 
 from forkpoint.checkpoint.manifest import Manifest, SourcePosition
@@ -26,6 +27,7 @@ _EMPTIED = (
 )
 _MISSING = "compute its state from the input (forkpoint recompute), or start it with the rows to come (--accept {}=empty)"
 _START = "give them another uid, so that both start empty, or read the input again in a new job"
+_AGAIN = "compute it again from its input (forkpoint recompute), or write the query's result into another table"
 _WHOLE = "compute it from its input (forkpoint recompute), or accept all of these operators, if their state does not fit either"
 
 
@@ -89,6 +91,7 @@ class StateMapping(Conversion):
 @dataclass(frozen=True)
 class RestorePlan:
     """The plan of a restore. ``uids``: saved uid → uid in the program, for operators that the program has.
+    ``copies``: uid in the program → saved uid, of operators that start with the state of another one, to which they were equal.
     ``sources``: saved uid → uid in the new manifest; includes sources that the program no longer has: the manifest keeps
     their positions in case they return. ``emptied``: operators that start empty because that was accepted."""
 
@@ -97,6 +100,7 @@ class RestorePlan:
     uids: Mapping[str, str]
     sources: Mapping[str, str]
     emptied: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[Row, ...]:
@@ -152,6 +156,7 @@ class _Planner:
     accept_empty: Collection[str]
     rows: list[Row] = field(default_factory=list)
     states: list[StateMapping] = field(default_factory=list)
+    joined: Mapping[str, str] = field(default_factory=dict)
 
     def plan(self, renames: Mapping[str, str]) -> RestorePlan:
         self._check_renames(renames)
@@ -162,12 +167,16 @@ class _Planner:
             renames = {**moved, **renames}
         targets = {uid: renames.get(uid, uid) for uid in known}
         uids = {old: new for old, new in targets.items() if new in self.program}
-        self._operators(set(uids.values()))
-        for state in self.saved.states:
+        parted = self._parted()
+        copies = {uid: state.uid for state, uid in parted}
+        self._operators({*uids.values(), *copies})
+        for state in self._joined(targets):
             if state.definition == EMITTED:  # empty, and known to nobody else
                 continue
             self._row("state", targets[state.uid], state.name, *self._state(state, targets[state.uid]))
-        self._lacking(targets)
+        for state, uid in parted:
+            self._row("state", uid, state.name, *self._state(state, uid))
+        self._lacking({*targets.values(), *copies}, targets)
         emptied = self._emptied()
         present = {(mapping.target.uid, mapping.target.name) for mapping in self.states}
         present |= {(row.uid, row.name) for row in self.rows}
@@ -176,19 +185,47 @@ class _Planner:
                 self._row("state", uid, name, "new", "starts empty")
         sources = self._sources(targets, moved)
         self._check_numbers()
-        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied)
+        return RestorePlan(tuple(self.rows), tuple(self.states), uids, sources, emptied, copies)
 
-    def _lacking(self, targets: Mapping[str, str]) -> None:
+    def _parted(self) -> list[tuple[StateInfo, str]]:
+        """The states of operators that start with those of another one, each with the uid of the operator."""
+        if not any(isinstance(of := state.definition, dict) and "others" in of for state in self.saved.states):
+            return []
+        from forkpoint.relational.definitions.sharing import parted
+
+        return parted(self.saved.states, self.program)
+
+    @cached_property
+    def _one(self) -> dict[str, str]:
+        """The uids of operators that the program has once instead, each with that of the one."""
+        found: dict[str, str] = {}
+        for state in self.wanted.values():
+            others = state.definition.get("others", ()) if isinstance(state.definition, dict) else ()
+            found |= {other["uid"]: state.uid for other in others if other["uid"] not in self.program}
+        return found
+
+    def _joined(self, targets: Mapping[str, str]) -> Sequence[StateInfo]:
+        """The saved states; those of equal operators of a query that are one now say so."""
+        if not self._one:
+            return self.saved.states
+        from forkpoint.relational.definitions.sharing import joined
+
+        states = self.saved.states
+        renamed = [state.named(targets[state.uid], state.name) for state in states]
+        found, self.joined = joined(renamed, self._one)
+        return [state.replace(definition=each.definition) for state, each in zip(states, found, strict=True)]
+
+    def _lacking(self, known: Collection[str], targets: Mapping[str, str]) -> None:
         """Refuse new operators with state of a query whose rows have been read before, and those that follow others which have
-        state: their result would be wrong."""
-        known, read = set(targets.values()), {targets[uid] for uid in self.saved.read}
+        state: their result would be wrong. ``known``: the uids of operators that are not new."""
+        read = {targets[uid] for uid in self.saved.read}
         for (uid, name), state in self.wanted.items():
             operator = self.program[uid]
             before = operator.sources & read
             if uid not in known and state.is_of_query and before:
                 why = f"it is new, and the job has read rows of {_list(before)} before; {_MISSING.format(uid)}"
                 self._row("state", uid, name, "refused", why)
-            elif uid not in known and not state.is_of_query and (followed := operator.changing & known):
+            elif uid not in known and not state.is_of_query and (followed := operator.changing & set(known)):
                 why = f"it is new, but {_list(followed)} has state from before, which it would not know; {_START}"
                 self._row("state", uid, name, "refused", why)
 
@@ -267,6 +304,10 @@ class _Planner:
                 self._map(state, wanted, verdict, None if operator is None else operator.value_types.get(state.name))
             outcome: Outcome = "refused" if not verdict.fits else "migrated" if verdict.migrates else "restored"
             return outcome, verdict.why
+        if uid in self.joined:
+            return "restored", f"operator {self.joined[uid]!r} has the same state: equal parts of a query are computed once"
+        if uid in self._one:
+            return "refused", f"operator {self._one[uid]!r} would take its place, but has another state; {_AGAIN}"
         if operator is None:
             return self._dropped(state, uid, f"the program has no operator {uid!r}")
         if operator.stateful and not operator.complete:

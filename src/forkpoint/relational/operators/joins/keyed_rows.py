@@ -23,7 +23,7 @@ from forkpoint.relational.evaluation import column_named, true_rows
 from forkpoint.relational.expressions import Call, Expression, all_of, conjuncts_of
 from forkpoint.relational.operators.joins.pairs import Rows
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.multisets import Counts, Multiset, stored_counts
+from forkpoint.relational.operators.multisets import Counts, Multiset, distinct, stored_counts
 from forkpoint.relational.operators.over import leading
 from forkpoint.relational.operators.replaced import Replaced
 from forkpoint.relational.operators.results import before_elements, none_of, result_of, rows_of
@@ -301,13 +301,6 @@ def stored_form(definition: RowsDefinition, side: str, table: pa.RecordBatch) ->
     names = [field.name for field in definition.kept(side)]
     columns = [column_named(name, table) for name in names] or [pa.repeat(pa.scalar(True), table.num_rows)]
     return column_of(columns, row_type_of(definition.kept(side)))
-
-
-def distinct(indices: Longs) -> Longs:
-    """The distinct indices, in order: faster than by sorting or hashing them."""
-    found = np.zeros(int(indices.max(initial=-1)) + 1, bool)
-    found[indices] = True
-    return np.flatnonzero(found)
 
 
 def still_kept(old: RowsDefinition, new: RowsDefinition, side: str, rows: Rows) -> Longs:

@@ -20,7 +20,6 @@ from forkpoint.relational.definitions.rows import RowsDefinition
 from forkpoint.relational.operators.joins.interval_join import Arrivals, event_times
 from forkpoint.relational.operators.joins.keyed_rows import (
     descriptor_of,
-    distinct,
     row_type_of,
     saved_as,
     state_name,
@@ -30,7 +29,7 @@ from forkpoint.relational.operators.joins.keyed_rows import (
 )
 from forkpoint.relational.operators.joins.pairs import Rows, table_of, where
 from forkpoint.relational.operators.keyed import grouped_together, key_columns, parts_of_keys
-from forkpoint.relational.operators.multisets import Counts, Multiset, scanned, stored_entries
+from forkpoint.relational.operators.multisets import Counts, Multiset, distinct, scanned, stored_entries
 from forkpoint.relational.operators.results import rows_of, shown_rows
 from forkpoint.relational.operators.window_aggregate import due_timers, timers_at
 from forkpoint.relational.plan import LEFT, RIGHT, Join
