@@ -32,6 +32,7 @@ def compile_graph(
     max_parallelism: int,
     require_uids: bool,
     mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
+    over_columns: bool = True,
 ) -> Compiled:
     """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
@@ -43,6 +44,8 @@ def compile_graph(
         raise GraphError("the job has no operators; add a source and a sink before execute()")
     uids = _uids(order, require_uids=require_uids)
     operators = _operators(order, uids)
+    if not over_columns:
+        operators = [replace(operator, over_columns=False) for operator in operators]
     check_sendable(order, uids)
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
     for operator in operators:

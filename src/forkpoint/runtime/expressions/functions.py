@@ -1,0 +1,191 @@
+"""User functions that are computed over columns, as long as they agree with Python.
+
+An epoch's first elements are also computed in Python. At the first difference, and as soon as a name that the function reads from
+outside has another value, the operator computes in Python for good. Elements for which columns might differ from Python, such as
+sums beyond 64 bits, are always computed in Python.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.expressions.kernels import Evaluation, InPython
+from forkpoint.runtime.expressions.screening import NotAnExpression
+from forkpoint.runtime.expressions.tracing import Traced, traced
+from forkpoint.runtime.expressions.tree import Node, fields_of, kind_of
+from forkpoint.types import TypeInformation, Types
+from forkpoint.types.kinds.containers import present
+from forkpoint.types.kinds.records import RecordType
+
+log = logging.getLogger("forkpoint")
+
+_SAMPLE = 16
+
+
+@dataclass
+class OverColumns:
+    """A function of an element over columns. ``output``: the type of its results."""
+
+    uid: str
+    function: Callable[..., Any]
+    found: Traced
+    elements: TypeInformation
+    output: TypeInformation
+    usable: bool = True
+    _sampled: int | None = None  # the epoch whose first elements have been compared
+
+    def columns(self, batch: Batch, epoch: int) -> list[pa.Array] | None:
+        """The columns of the results; None if Python has to compute them."""
+        table = batch.table
+        if not self.usable or table is None or not batch.size or batch.type != self.elements:
+            return None
+        columns = table.columns
+        if not all(map(self._holds, range(len(columns)), columns)):
+            return None
+        if not self.found.screened.holds:
+            self._give_up("a name that it reads has another value now")
+            return None
+        try:
+            found = self._results(Evaluation(columns, batch.size))
+        except InPython:
+            return None
+        except Exception as error:
+            self._give_up(f"they raise {type(error).__name__}: {error}")
+            return None
+        if self._sampled != epoch:
+            self._sampled = epoch
+            if not self._agrees(batch, found):
+                return None
+        return found
+
+    def _holds(self, index: int, column: pa.Array) -> bool:
+        """Whether Python could read the column, and would see no None that it computes with."""
+        of = self.elements.arrow_schema.field(index)
+        may_be_null = of.nullable and index not in self.found.needed
+        return bool(column.type == of.type and (may_be_null or not column.null_count))
+
+    def mask(self, batch: Batch, epoch: int) -> npt.NDArray[np.bool_] | None:
+        """Of each element, whether a condition holds; None as above."""
+        found = self.columns(batch, epoch)
+        return None if found is None else found[0].to_numpy(zero_copy_only=False)
+
+    def _results(self, evaluation: Evaluation) -> list[pa.Array]:
+        schema = self.output.arrow_schema
+        found = [evaluation.array(node, of.type) for node, of in zip(self.found.nodes, schema, strict=True)]
+        if any(column.null_count and not of.nullable for column, of in zip(found, schema, strict=True)):
+            raise InPython
+        return found
+
+    def _agrees(self, batch: Batch, found: Sequence[pa.Array]) -> bool:
+        rows = min(batch.size, _SAMPLE)
+        assert batch.table is not None
+        encode = self.output.encode
+        over_columns = list(map(encode, self.output.from_columns([column.slice(0, rows) for column in found])))
+        try:
+            inputs = self.elements.from_columns(batch.table.slice(0, rows).columns)
+            in_python = [encode(self.output.accept(self.function(element))) for element in inputs]
+        except Exception as error:
+            self._give_up(f"in Python, it raises {type(error).__name__}")
+            return False
+        if over_columns != in_python:
+            self._give_up("its results over columns are others than in Python")
+        return self.usable
+
+    def _give_up(self, why: str) -> None:
+        self.usable = False
+        log.warning("operator %r computes in Python from here on, not over columns: %s", self.uid, why)
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A condition, whose result counts as true or false."""
+
+    fn: Callable[[Any], Any]
+
+    def __call__(self, element: Any) -> bool:
+        return bool(self.fn(element))
+
+
+def mapped(function: Any, elements: TypeInformation | None, output: TypeInformation | None) -> Traced:
+    """The expressions of a function from elements to elements. Raises NotAnExpression."""
+    if output is None:
+        raise NotAnExpression("its output type is not declared")
+    found = traced(function, elements)
+    assert elements is not None
+    _check_output(found, elements, output)
+    return found
+
+
+def condition(function: Any, elements: TypeInformation | None) -> Traced:
+    """The expression of a condition. Raises NotAnExpression."""
+    found = traced(function, elements)
+    if found.made is not None:
+        raise NotAnExpression("returns no condition")
+    (node,) = found.nodes
+    if node.kind != "bool":
+        if node.kind == "other":
+            raise NotAnExpression(f"asks whether {node} is true")
+        empty: Any = {"int": 0, "float": 0.0, "str": ""}[node.kind]
+        node = Node("!=", "bool", (node, Node("constant", node.kind, (empty,))))
+    needed = found.needed | set(fields_of((node,)))
+    return Traced((node,), None, frozenset(needed), found.screened)
+
+
+def column_map(uid: str, function: Any, elements: TypeInformation | None, output: TypeInformation | None) -> OverColumns | None:
+    try:
+        found = mapped(function, elements, output)
+    except NotAnExpression:
+        return None
+    assert elements is not None
+    assert output is not None
+    return OverColumns(uid, function, found, elements, output)
+
+
+def column_condition(uid: str, function: Any, elements: TypeInformation | None) -> OverColumns | None:
+    try:
+        found = condition(function, elements)
+    except NotAnExpression:
+        return None
+    assert elements is not None
+    return OverColumns(uid, _Condition(function), found, elements, Types.BOOLEAN())
+
+
+def text_of(find: Callable[[], Traced]) -> str:
+    """How a function runs, for people."""
+    try:
+        found = find()
+    except NotAnExpression as why:
+        return f"in Python: {why}"
+    return f"over columns: {_result_text(found)}"
+
+
+def _result_text(found: Traced) -> str:
+    if found.made is None:
+        return str(found.nodes[0])
+    name = "" if found.made is tuple else found.made.__name__
+    return f"{name}({', '.join(map(str, found.nodes))}{',' if not name and len(found.nodes) == 1 else ''})"
+
+
+def _check_output(found: Traced, elements: TypeInformation, output: TypeInformation) -> None:
+    """Raise NotAnExpression unless the results are exactly of the declared type."""
+    fields = output.fields
+    if (fields is None) != (found.made is None) or (fields is not None and not isinstance(output, RecordType)):
+        raise NotAnExpression(f"returns no {output!r}")
+    if isinstance(output, RecordType) and (found.made is not output.python_class or output.flavor == "row"):
+        raise NotAnExpression(f"returns no {output!r}")
+    types = [output] if fields is None else [each.type for each in fields]
+    if len(types) != len(found.nodes) or not types:
+        raise NotAnExpression(f"returns no {output!r}")
+    own = [elements] if elements.fields is None else [each.type for each in elements.fields]
+    for node, of in zip(found.nodes, types, strict=True):
+        passed_on = node.operation == "field" and own[node.arguments[0]] == of
+        if not passed_on and (node.kind == "other" or kind_of(of) != node.kind or present(of).kind == "float"):
+            raise NotAnExpression(f"returns {node}, which is no {of!r}")
