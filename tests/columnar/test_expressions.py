@@ -22,7 +22,7 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.runtime.exchange.batch import EMPTY_LONGS, Batch
 from forkpoint.runtime.expressions import functions
 from forkpoint.runtime.expressions.functions import column_condition, column_map, condition, mapped, text_of
-from forkpoint.testing import run_local
+from forkpoint.testing import Eof, TestSource, run_local
 from forkpoint.types import dumps, type_of
 
 
@@ -434,3 +434,89 @@ def test_the_plan_says_how_functions_run():
         "in Python: calls print, which is not known",
     ]
     assert told(False) == []
+
+
+# -- keys and timestamps -----------------------------------------------------------------------------------------------
+
+
+class Visit(NamedTuple):
+    user: str
+    page: int
+    s: int
+
+
+VISITS = [Visit(f"u{n % 3}", n % 5, n * 7 % 40) for n in range(60)]
+
+
+class Pages(fp.KeyedProcessFunction):
+    seen = fp.ValueStateDescriptor("seen", int)
+
+    def process_element(self, visit, ctx):
+        self.seen.update((self.seen.value() or 0) + 1)
+        yield ctx.get_current_key(), self.seen.value(), ctx.timestamp()
+
+
+KEYS = {
+    "int": (lambda visit: visit.page % 2, int),
+    "text": (lambda visit: visit.user + "!", str),
+    "condition": (lambda visit: visit.page > 2, bool),
+    "any": (lambda visit: visit.page % 2, None),
+    "tuple": (lambda visit: (visit.user, visit.page // 2), None),
+    "typed tuple": (lambda visit: (visit.user, visit.page // 2), tuple[str, int]),
+    "float": (lambda visit: visit.page / 2, float),
+}
+
+
+@pytest.mark.parametrize(("selector", "of"), KEYS.values(), ids=KEYS)
+def test_keys_and_timestamps_are_those_of_python(selector, of, monkeypatch, tmp_path):
+    """Also as they are saved: a savepoint of one run goes on in the other."""
+    computed = set()
+    original = functions.OverColumns.columns
+
+    def columns(self, batch, epoch):
+        found = original(self, batch, epoch)
+        computed.add((self.uid, found is not None))
+        return found
+
+    monkeypatch.setattr(functions.OverColumns, "columns", columns)
+
+    def run(over_columns, elements, **options):
+        def build(env, source):
+            env.configure({"execution.functions-over-columns": over_columns})
+            strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda visit, _: visit.s * 1000)
+            visits = env.from_source(source, strategy, "visits").uid("visits")
+            return {"out": visits.key_by(selector, of).process(Pages(), fp.Types.ANY()).uid("pages")}
+
+        source = TestSource(elements, type=Visit, columnar=True)
+        return run_local(build, source, state_root=tmp_path, **options)
+
+    first, second = [*VISITS[:30], Eof(savepoint=True)], [*VISITS[:30], Eof(savepoint=True), *VISITS[30:]]
+    plain = run(False, first, job_name="plain")
+    assert not computed
+    fast = run(True, first, job_name="fast")
+    assert computed == {("key_by", True), ("visits", True)}
+    assert fast.output == plain.output
+    ends = [
+        run(over_columns, second, job_name=f"{name}-{over_columns}", restore=savepoint)
+        for name, savepoint in (("of-plain", plain.savepoint), ("of-fast", fast.savepoint))
+        for over_columns in (True, False)
+    ]
+    assert all(end.output == ends[0].output for end in ends)
+    assert len(ends[0].output) == 30
+
+
+def test_aggregates_by_a_computed_key_are_over_columns():
+    """Of windows, too: the key is a column that they group by."""
+
+    def build(env, source):
+        strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda visit, _: visit.s * 1000)
+        keyed = env.from_source(source, strategy, "visits").key_by(lambda visit: visit.page % 2 == 0, bool)
+        windows = keyed.window(fp.TumblingEventTimeWindows.of(10_000))
+        return {"n": keyed.agg(n=fp.Count()), "of_windows": windows.agg(start=fp.WindowStart(), n=fp.Count())}
+
+    def run(over_columns):
+        source = TestSource(VISITS, type=Visit, columnar=True)
+        found = run_local(build, source, options={"over_columns": over_columns}).outputs
+        return found["n"], found["of_windows"]
+
+    assert run(True) == run(False)

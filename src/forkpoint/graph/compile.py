@@ -45,7 +45,7 @@ def compile_graph(
     uids = _uids(order, require_uids=require_uids)
     operators = _operators(order, uids)
     if not over_columns:
-        operators = [replace(operator, over_columns=False) for operator in operators]
+        operators = list(map(_in_python, operators))
     check_sendable(order, uids)
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
     for operator in operators:
@@ -62,6 +62,15 @@ def compile_graph(
         tuple(uids[t] for t in order if t.uid is None and t.spec.needs_uid),
         {uids[t]: t.parallelism for t in order if t.parallelism is not None},
     )
+
+
+def _in_python(operator: Operator) -> Operator:
+    """The operator without functions over columns."""
+    inputs = (
+        replace(each, partitioning=replace(by, over_columns=False)) if isinstance(by := each.partitioning, KeyBy) else each
+        for each in operator.inputs
+    )
+    return replace(operator, inputs=tuple(inputs), over_columns=False)
 
 
 def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) -> list[Operator]:

@@ -19,6 +19,8 @@ from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
+from forkpoint.runtime.expressions.keys import how_keyed
+from forkpoint.runtime.expressions.stamps import how_stamped
 from forkpoint.storage.base import Storage
 
 
@@ -154,7 +156,7 @@ def _properties(operator: Operator) -> dict[str, str]:
 
 
 def _runs(operator: Operator) -> dict[str, str]:
-    how = operator.spec.how(operator)
+    how = "; ".join(filter(None, (*map(how_keyed, operator.inputs), how_stamped(operator), operator.spec.how(operator))))
     return {RUNS: how} if how and operator.over_columns else {}
 
 

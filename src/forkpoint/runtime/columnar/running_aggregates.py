@@ -68,7 +68,7 @@ class RunningOperator(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, elements: OneValue, plan: Plan | None) -> None:
         key, type = info.operator.key, info.operator.output_type
         assert key is not None
-        parts = key_parts(key)
+        parts = key_parts(key, info.operator.inputs[0].type)
         self._backend, self._elements = backend, elements
         self._columns: RunningKernel | None = None
         if plan is not None and type is not None and parts is not None:

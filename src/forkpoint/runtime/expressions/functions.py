@@ -28,6 +28,7 @@ from forkpoint.types.kinds.records import RecordType
 log = logging.getLogger("forkpoint")
 
 _SAMPLE = 16
+_MOST_KNOWN = 256
 
 
 @dataclass
@@ -42,8 +43,9 @@ class OverColumns:
     usable: bool = True
     _sampled: int | None = None  # the epoch whose first elements have been compared
 
-    def columns(self, batch: Batch, epoch: int) -> list[pa.Array] | None:
-        """The columns of the results; None if Python has to compute them."""
+    def columns(self, batch: Batch, epoch: int | None) -> list[pa.Array] | None:
+        """The columns of the results; None if Python has to compute them. ``epoch``: compares its first elements with Python;
+        None: those of each batch."""
         table = batch.table
         if not self.usable or table is None or not batch.size or batch.type != self.elements:
             return None
@@ -60,7 +62,7 @@ class OverColumns:
         except Exception as error:
             self._give_up(f"they raise {type(error).__name__}: {error}")
             return None
-        if self._sampled != epoch:
+        if epoch is None or self._sampled != epoch:
             self._sampled = epoch
             if not self._agrees(batch, found):
                 return None
@@ -120,7 +122,7 @@ def mapped(function: Any, elements: TypeInformation | None, output: TypeInformat
         raise NotAnExpression("its output type is not declared")
     found = traced(function, elements)
     assert elements is not None
-    _check_output(found, elements, output)
+    check_output(found, elements, output)
     return found
 
 
@@ -158,6 +160,20 @@ def column_condition(uid: str, function: Any, elements: TypeInformation | None) 
     return OverColumns(uid, _Condition(function), found, elements, Types.BOOLEAN())
 
 
+_known: dict[tuple[int, ...], tuple[tuple[Any, ...], OverColumns | None]] = {}
+
+
+def kept(of: tuple[Any, ...], make: Callable[[], OverColumns | None]) -> OverColumns | None:
+    """What has been made of these objects before, or is made now, for where no operator keeps it. Objects are compared by
+    identity, because a user's may have no hash."""
+    identity = tuple(map(id, of))
+    if identity not in _known:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[identity] = of, make()  # it holds the objects, so that their ids stay theirs
+    return _known[identity][1]
+
+
 def text_of(find: Callable[[], Traced]) -> str:
     """How a function runs, for people."""
     try:
@@ -174,7 +190,7 @@ def _result_text(found: Traced) -> str:
     return f"{name}({', '.join(map(str, found.nodes))}{',' if not name and len(found.nodes) == 1 else ''})"
 
 
-def _check_output(found: Traced, elements: TypeInformation, output: TypeInformation) -> None:
+def check_output(found: Traced, elements: TypeInformation, output: TypeInformation) -> None:
     """Raise NotAnExpression unless the results are exactly of the declared type."""
     fields = output.fields
     if (fields is None) != (found.made is None) or (fields is not None and not isinstance(output, RecordType)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of
@@ -100,6 +101,15 @@ class _Silent:
     __hash__ = __repr__ = __str__ = __format__ = __bytes__ = __dir__ = __call__ = __await__ = __enter__ = _refuse
     __reduce__ = __reduce_ex__ = __round__ = __trunc__ = __floor__ = __ceil__ = __fspath__ = __buffer__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = _refuse
+
+
+class Untouchable(_Silent):
+    """An argument that nothing is known of."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        raise NotAnExpression(f"uses .{name} of an argument that is no element")
 
 
 def _text_of(symbol: Any) -> str:
@@ -346,9 +356,10 @@ def traced(function: Any, elements: TypeInformation | None, *others: Any) -> Tra
     if elements is None:
         raise NotAnExpression("the type of its elements is not declared")
     screened = Screened(CALLS, record_maker)
-    plain, owner = method_of(function)
-    copied = screened.copy(plain)
-    own = [_Own(each, screened) for each in owner]
+    copied, own = function, list[_Own]()
+    if type(function) not in (itemgetter, attrgetter):
+        plain, owner = method_of(function)
+        copied, own = screened.copy(plain), [_Own(each, screened) for each in owner]
     nodes: dict[Any, Node] = {}
     used: set[int] = set()
     read: set[int] = set()

@@ -92,6 +92,8 @@ class MapSpec(FunctionSpec):
     runs = Map
 
     def how(self, operator: Operator) -> str:
+        if self.fn is tag_left or self.fn is tag_right:
+            return ""
         return text_of(lambda: mapped(self.call, operator.input_type, operator.output_type))
 
 

@@ -35,9 +35,10 @@ def column_plan(info: TaskInfo, spec: WindowSpec) -> Plan | None:
     )
     if not supported or type(spec.trigger) is not EventTimeTrigger or spec.evictor is not None or spec.tagged:
         return None
-    if key is None or key_parts(key) is None or spec.lateness_ms > LARGEST_MS or info.operator.output_type is None:
+    elements = info.operator.inputs[0].type
+    if key is None or key_parts(key, elements) is None or spec.lateness_ms > LARGEST_MS or info.operator.output_type is None:
         return None
-    return window_plan(spec, info.operator.inputs[0].type)
+    return window_plan(spec, elements)
 
 
 class Shares(NamedTuple):
