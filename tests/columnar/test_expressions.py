@@ -22,7 +22,8 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.runtime.exchange.batch import EMPTY_LONGS, Batch
 from forkpoint.runtime.expressions import functions
 from forkpoint.runtime.expressions.functions import column_condition, column_map, condition, mapped, text_of
-from forkpoint.testing import Eof, TestSource, run_local
+from forkpoint.runtime.expressions.reducers import how_reduced
+from forkpoint.testing import Eof, Pause, TestSource, run_local
 from forkpoint.types import dumps, type_of
 
 
@@ -520,3 +521,79 @@ def test_aggregates_by_a_computed_key_are_over_columns():
         return found["n"], found["of_windows"]
 
     assert run(True) == run(False)
+
+
+# -- reducers ----------------------------------------------------------------------------------------------------------
+
+
+class Total(NamedTuple):
+    key: int
+    n: int
+    low: int
+    high: str
+    f: float
+    o: int | None
+
+
+class AsFunction(fp.ReduceFunction):
+    def reduce(self, a, b):
+        return a._replace(n=a.n + b.n)
+
+
+REDUCERS = {
+    "sum": lambda a, b: Total(a.key, a.n + b.n, min(a.low, b.low), max(b.high, a.high), a.f + b.f, b.o),
+    "function": AsFunction(),
+    "last": lambda a, b: b,
+    "first": lambda a, b: a,
+    "extremes": lambda a, b: a._replace(low=a.low if a.low < b.low else b.low, f=b.f if b.f > a.f else a.f),
+    "first with the least": lambda a, b: b if b.low < a.low else a,
+    "first with the greatest": lambda a, b: a if a.high >= b.high else b,
+    "optional sum": lambda a, b: a._replace(o=a.o + b.o),
+}
+NOT_REDUCERS = {
+    "reduces with a.n + b.low": lambda a, b: a._replace(n=a.n + b.low),
+    "reduces with a.n + 1": lambda a, b: a._replace(n=a.n + 1),
+    "takes the second of equal elements": lambda a, b: a if a.low < b.low else b,
+    "reduces with a.n - b.n": lambda a, b: a._replace(n=a.n - b.n),
+    "reduces with a.high + b.high": lambda a, b: a._replace(high=a.high + b.high),
+    "returns no Total(key: LONG, n: LONG, low: LONG, high: STRING, f: DOUBLE, o: Optional[LONG])": lambda a, b: (a.n, b.n),
+}
+totals = st.builds(
+    Total,
+    st.integers(0, 2),
+    st.one_of(st.integers(-3, 3), st.sampled_from([2**62, -(2**62)])),
+    st.integers(-3, 3),
+    st.sampled_from(["", "a", "b", "é"]),
+    st.sampled_from([0.0, -0.0, 1.5, -2.0, 0.1, 1e300]),
+    st.one_of(st.integers(0, 3), st.integers(0, 3), st.none()),
+)
+
+
+@examples(12)
+@given(st.lists(totals, min_size=1, max_size=12), st.integers(0, 12), st.sampled_from(list(REDUCERS)))
+def test_reducers_have_the_results_and_errors_of_python(elements, cut, name):
+    """Running, and of windows; an epoch goes on from the state of the one before."""
+
+    def build(env, source):
+        strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda total, _: total.low)
+        keyed = env.from_source(source, strategy, "totals").key_by(lambda total: total.key)
+        windows = keyed.window(fp.TumblingEventTimeWindows.of(3))
+        return {"running": keyed.reduce(REDUCERS[name]), "windows": windows.reduce(REDUCERS[name])}
+
+    def run(over_columns):
+        items = [*elements[:cut], Pause(), *elements[cut:]]
+        source = TestSource(items, type=Total, columnar=True)
+        try:
+            found = run_local(build, source, options={"over_columns": over_columns}).outputs
+        except fp.ForkpointError as error:
+            return str(error).splitlines()[0]
+        return [type_of(Total).encode(each) for output in ("running", "windows") for each in found[output]]
+
+    assert run(True) == run(False)
+
+
+def test_what_reducers_are_in_words():
+    said = {how_reduced(fn, type_of(Total)) for fn in NOT_REDUCERS.values()}
+    assert said == {f"in Python: {why}" for why in NOT_REDUCERS}
+    assert all("over columns" in how_reduced(fn, type_of(Total)) for fn in REDUCERS.values())
+    assert how_reduced(lambda a, b: a + b, type_of(int)) == "over columns: a + b"

@@ -53,18 +53,19 @@ class OverColumns:
         if not all(map(self._holds, range(len(columns)), columns)):
             return None
         if not self.found.screened.holds:
-            self._give_up("a name that it reads has another value now")
+            self.give_up("a name that it reads has another value now")
             return None
         try:
-            found = self._results(Evaluation(columns, batch.size))
+            found = self.results(Evaluation(columns, batch.size))
         except InPython:
             return None
         except Exception as error:
-            self._give_up(f"they raise {type(error).__name__}: {error}")
+            self.give_up(f"they raise {type(error).__name__}: {error}")
             return None
         if epoch is None or self._sampled != epoch:
             self._sampled = epoch
-            if not self._agrees(batch, found):
+            rows = table.slice(0, _SAMPLE)
+            if not self.agrees([column.slice(0, _SAMPLE) for column in found], lambda: self.elements.from_columns(rows.columns)):
                 return None
         return found
 
@@ -79,29 +80,27 @@ class OverColumns:
         found = self.columns(batch, epoch)
         return None if found is None else found[0].to_numpy(zero_copy_only=False)
 
-    def _results(self, evaluation: Evaluation) -> list[pa.Array]:
+    def results(self, evaluation: Evaluation) -> list[pa.Array]:
         schema = self.output.arrow_schema
         found = [evaluation.array(node, of.type) for node, of in zip(self.found.nodes, schema, strict=True)]
         if any(column.null_count and not of.nullable for column, of in zip(found, schema, strict=True)):
             raise InPython
         return found
 
-    def _agrees(self, batch: Batch, found: Sequence[pa.Array]) -> bool:
-        rows = min(batch.size, _SAMPLE)
-        assert batch.table is not None
+    def agrees(self, found: Sequence[pa.Array], arguments: Callable[[], list[Any]]) -> bool:
+        """Whether results over columns are those of Python, which computes no others from then on if they are not."""
         encode = self.output.encode
-        over_columns = list(map(encode, self.output.from_columns([column.slice(0, rows) for column in found])))
+        over_columns = list(map(encode, self.output.from_columns(found)))
         try:
-            inputs = self.elements.from_columns(batch.table.slice(0, rows).columns)
-            in_python = [encode(self.output.accept(self.function(element))) for element in inputs]
+            in_python = [encode(self.output.accept(self.function(each))) for each in arguments()]
         except Exception as error:
-            self._give_up(f"in Python, it raises {type(error).__name__}")
+            self.give_up(f"in Python, it raises {type(error).__name__}")
             return False
         if over_columns != in_python:
-            self._give_up("its results over columns are others than in Python")
+            self.give_up("its results over columns are others than in Python")
         return self.usable
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         self.usable = False
         log.warning("operator %r computes in Python from here on, not over columns: %s", self.uid, why)
 
@@ -200,7 +199,7 @@ def check_output(found: Traced, elements: TypeInformation, output: TypeInformati
     types = [output] if fields is None else [each.type for each in fields]
     if len(types) != len(found.nodes) or not types:
         raise NotAnExpression(f"returns no {output!r}")
-    own = [elements] if elements.fields is None else [each.type for each in elements.fields]
+    own = 2 * ([elements] if elements.fields is None else [each.type for each in elements.fields])  # for two elements, too
     for node, of in zip(found.nodes, types, strict=True):
         passed_on = node.operation == "field" and own[node.arguments[0]] == of
         if not passed_on and (node.kind == "other" or kind_of(of) != node.kind or present(of).kind == "float"):

@@ -275,19 +275,23 @@ def record_maker(of: Any) -> Callable[..., Record]:
     return make
 
 
-def _element(trace: _Trace, type: TypeInformation) -> Any:
+def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 0) -> Any:
+    """``name``: of the element, and ``first``: the number of its first column, where there are several elements."""
     fields = type.fields
     if type.nullable or (fields is not None and not isinstance(type, RecordType)):
         raise NotAnExpression("its elements can be None")
     if fields is None:
-        return _read(Symbol(trace.node("field", kind_of(type), 0, "value"), trace))
+        return _read(Symbol(trace.node("field", kind_of(type), first, name or "value"), trace))
     assert isinstance(type, RecordType)
-    symbols = [Symbol(trace.node("field", kind_of(each.type), i, each.name), trace) for i, each in enumerate(fields)]
-    names = [each.name for each in fields] if type.flavor in BY_NAME else []
+    names = [each.name for each in fields]
+    shown = [f"{name}.{each}" if name else each for each in names]
+    nodes = [trace.node("field", kind_of(each.type), first + i, shown[i]) for i, each in enumerate(fields)]
+    if type.flavor not in BY_NAME:
+        names = []
     if type.flavor == "row":  # a Row's own method hides the field
         names = ["" if hasattr(Row, name) else name for name in names]
     of: Any = type.python_class
-    return Record(of, names, symbols, indexed=type.flavor in BY_INDEX)
+    return Record(of, names, [Symbol(node, trace) for node in nodes], indexed=type.flavor in BY_INDEX)
 
 
 # -- what a function may call
@@ -355,6 +359,16 @@ def traced(function: Any, elements: TypeInformation | None, *others: Any) -> Tra
     """The expressions of a function of an element. ``others``: its further arguments. Raises NotAnExpression."""
     if elements is None:
         raise NotAnExpression("the type of its elements is not declared")
+    return _followed(function, lambda trace: (_element(trace, elements), *others))
+
+
+def traced_pair(function: Any, elements: TypeInformation) -> Traced:
+    """The expressions of a function of two elements, whose columns follow each other. Raises NotAnExpression."""
+    width = len(elements.column_names)
+    return _followed(function, lambda trace: (_element(trace, elements, "a"), _element(trace, elements, "b", width)))
+
+
+def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> Traced:
     screened = Screened(CALLS, record_maker)
     copied, own = function, list[_Own]()
     if type(function) not in (itemgetter, attrgetter):
@@ -372,7 +386,7 @@ def traced(function: Any, elements: TypeInformation | None, *others: Any) -> Tra
             raise NotAnExpression("has too many conditions")
         trace = _Trace(nodes, decided, used, read)
         try:
-            found, made = _parts(copied(*own, _element(trace, elements), *others), trace)
+            found, made = _parts(copied(*own, *arguments(trace)), trace)
             if trace.fallible and not set(parts_of((*found, *decided))).issuperset(trace.fallible):
                 raise NotAnExpression(f"computes {trace.fallible[0]}, but may not return it")
             return found, made
