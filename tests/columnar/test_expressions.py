@@ -120,6 +120,7 @@ bools = st.recursive(
         st.sampled_from(
             ["r.t", "r.o is None", "r.o is not None", "r.a in (1, 2)", "'a' in r.s", "r.s.startswith('a')", "r.u.endswith('b')"]
         ),
+        st.sampled_from(["r.a in {1, 2, -1}", "r.s not in {'a', ''}", "0 < r.a <= 3", "r.u in NAMES", "(r.a, r.s) == (1, r.u)"]),
     ),
     lambda of: st.one_of(_binary(["and", "or", "==", "&"], of), of.map(lambda x: f"(not {x})")),
     max_leaves=3,
@@ -138,7 +139,7 @@ programs = st.one_of(*(st.tuples(st.just(of), results) for of, results in RESULT
 
 
 def function(text):
-    scope = {"K": 7, "helper": helper, "Pair": Pair, "Wide": Wide}
+    scope = {"K": 7, "NAMES": frozenset({"a", "é"}), "helper": helper, "Pair": Pair, "Wide": Wide}
     exec(f"def found(r):\n    c = {text}\n    return c", scope)  # a statement, too
     return scope["found"]
 
@@ -282,7 +283,19 @@ class Doubled(NamedTuple):
         return self.n * 2
 
 
+class Late(NamedTuple):
+    n: int
+
+
+class Shadowed(Late):
+    @property
+    def n(self):
+        SEEN.append(self)
+        return 1
+
+
 STAYS = {
+    "property for a field": (lambda r: Shadowed(r.a).n, "calls Shadowed, which is not known"),
     "print": (lambda r: print(r) or r.a, "calls print, which is not known"),
     "append": (lambda r: SEEN.append(r) or r.a, "reads SEEN.append, which can change"),
     "global": (counts, "assigns a global"),

@@ -13,8 +13,8 @@ import dataclasses
 import dis
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -101,8 +101,9 @@ class Screened:
         """The function with screened globals, closure and defaults."""
         if function in self._copies:
             return self._copies[function]
-        code = function.__code__
-        self._check(code)
+        own = function.__code__
+        self._check(own)
+        code = own.replace(co_consts=tuple(Members(each) if type(each) is frozenset else each for each in own.co_consts))
         defaults, keywords = function.__defaults__, function.__kwdefaults__
         if not is_constant(defaults) or not all(map(is_constant, (keywords or {}).values())):
             raise NotAnExpression("has a default value that can change")
@@ -111,12 +112,12 @@ class Screened:
         copied = types.FunctionType(code, names, function.__name__, defaults, cells)
         copied.__kwdefaults__ = keywords
         self._copies[function] = copied
-        self._reads.append((lambda: function.__code__, code))
+        self._reads.append((lambda: function.__code__, own))
         self._reads += [(lambda: function.__defaults__, defaults), (lambda: function.__kwdefaults__, keywords)]
         for name, used_as in _global_names(code).items():
             names[name] = self._outer(used_as, _reader(function, name))
-        for name, cell, own in zip(code.co_freevars, cells, function.__closure__ or (), strict=True):
-            cell.cell_contents = self._outer(name, _cell_reader(own))
+        for name, cell, outer in zip(code.co_freevars, cells, function.__closure__ or (), strict=True):
+            cell.cell_contents = self._outer(name, _cell_reader(outer))
         return copied
 
     def _check(self, code: types.CodeType) -> None:
@@ -143,6 +144,8 @@ class Screened:
         if is_constant(value):
             return self.constant(name, read)
         self._reads.append((read, value))
+        if type(value) is frozenset and all(map(is_constant, value)):
+            return Members(value)
         if isinstance(value, types.FunctionType):
             return self.copy(value)
         if isinstance(value, type) and value not in self._calls and is_plain_record(value):
@@ -186,15 +189,48 @@ def _global_names(code: types.CodeType) -> dict[str, str]:
     return found
 
 
+class Members:
+    """A frozenset of constants, of which only the members count. A symbol has no hash, but equals a member or not."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: frozenset[Any]) -> None:
+        self._members = sorted(members, key=repr)
+
+    def __contains__(self, value: Any) -> bool:
+        return any(value == member for member in self._members)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotAnExpression("does more with a set than look into it")
+
+    __bool__ = __eq__ = __ne__ = __hash__ = __len__ = __iter__ = _refuse
+
+
+def reads_plainly(of: Any, names: Iterable[str]) -> bool:
+    """Whether reading a field of an object, by name or index, does nothing else."""
+    plain: tuple[type, ...] = (*_CONSTANTS, types.MemberDescriptorType, type(_Example.field))
+    base = tuple if issubclass(of, tuple) else object
+    return (
+        of.__getattribute__ is base.__getattribute__
+        and (base is object or (of.__getitem__ is tuple.__getitem__ and of.__iter__ is tuple.__iter__))
+        and all(isinstance(inspect.getattr_static(of, name, 0), plain) for name in names)
+    )
+
+
+class _Example(NamedTuple):
+    field: int
+
+
 def is_plain_record(of: Any) -> bool:
     """Whether a call of a class does nothing but put its arguments into fields."""
     if issubclass(of, msgspec.Struct):
-        return not hasattr(of, "__post_init__") and not any(
-            type(default).__name__ == "Factory" for default in of.__struct_defaults__
-        )
+        defaults = [type(default).__name__ for default in of.__struct_defaults__]
+        return not hasattr(of, "__post_init__") and "Factory" not in defaults and reads_plainly(of, of.__struct_fields__)
     if type(of) is not type:
         return False
     if issubclass(of, tuple) and hasattr(of, "_fields"):
+        if not reads_plainly(of, of._fields):
+            return False
         new = inspect.getattr_static(of, "__new__").__func__
         made = isinstance(new, types.FunctionType) and str(new.__globals__.get("__name__", "")).startswith("namedtuple_")
         return made and of.__init__ is object.__init__
@@ -203,17 +239,13 @@ def is_plain_record(of: Any) -> bool:
     owner: Any = next((base for base in of.__mro__ if "__dataclass_params__" in base.__dict__), None)
     plain = owner.__dataclass_params__.init and of.__init__ is owner.__dict__.get("__init__") and of.__new__ is object.__new__
     frozen = owner.__dataclass_params__.frozen
+    fields = dataclasses.fields(of)
     return bool(
         plain
         and not hasattr(of, "__post_init__")
         and (frozen or of.__setattr__ is object.__setattr__)
-        and of.__getattribute__ is object.__getattribute__
-        and all(
-            each.default_factory is dataclasses.MISSING
-            and each.init
-            and isinstance(inspect.getattr_static(of, each.name, 0), (*_CONSTANTS, types.MemberDescriptorType))
-            for each in dataclasses.fields(of)
-        )
+        and all(each.default_factory is dataclasses.MISSING and each.init for each in fields)
+        and reads_plainly(of, [each.name for each in fields])
     )
 
 

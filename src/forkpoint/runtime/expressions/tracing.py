@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of
+from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of, reads_plainly
 from forkpoint.runtime.expressions.tree import Kind, Node, kind_of, parts_of
 from forkpoint.types import Row, TypeInformation
+from forkpoint.types.acceptance import encodable
 from forkpoint.types.kinds.records import RecordType, field_names
 
 BY_NAME = frozenset({"namedtuple", "dataclass", "struct", "row"})
 BY_INDEX = frozenset({"namedtuple", "tuple", "row"})
 _MAX_PATHS = 16
 _MAX_RUNS = 200
-_MAX_SIZE = 500
+_MAX_SIZE = 150
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 _NUMBERS = ("bool", "int", "float")
 
@@ -75,8 +77,8 @@ class _Trace:
         if type(value) is Symbol:
             return _node_of(value)
         kind: Any = type(value).__name__
-        fits = type(value) in (bool, float, int) and (type(value) is not int or _MIN_LONG <= value <= _MAX_LONG)
-        if not fits and not (type(value) is str and value.isascii()):
+        fits = type(value) in (bool, float) or (type(value) is int and _MIN_LONG <= value <= _MAX_LONG)
+        if not fits and not (type(value) is str and encodable(value)):
             raise NotAnExpression(f"computes with {value!r:.60}")
         return self.node("constant", kind, value)
 
@@ -284,6 +286,8 @@ def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 
         return _read(Symbol(trace.node("field", kind_of(type), first, name or "value"), trace))
     assert isinstance(type, RecordType)
     names = [each.name for each in fields]
+    if type.validates or not (type.flavor in ("row", "tuple") or reads_plainly(type.python_class, names)):
+        raise NotAnExpression("its elements are of a class that does more than hold fields")
     shown = [f"{name}.{each}" if name else each for each in names]
     nodes = [trace.node("field", kind_of(each.type), first + i, shown[i]) for i, each in enumerate(fields)]
     if type.flavor not in BY_NAME:
@@ -370,14 +374,16 @@ def traced_pair(function: Any, elements: TypeInformation) -> Traced:
 
 def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> Traced:
     screened = Screened(CALLS, record_maker)
-    copied, own = function, list[_Own]()
-    if type(function) not in (itemgetter, attrgetter):
-        plain, owner = method_of(function)
-        copied, own = screened.copy(plain), [_Own(each, screened) for each in owner]
     nodes: dict[Any, Node] = {}
     used: set[int] = set()
     read: set[int] = set()
     runs = 0
+
+    def copy() -> Callable[..., Any]:
+        if type(function) in (itemgetter, attrgetter):
+            return function  # type: ignore[no-any-return]
+        plain, owner = method_of(function)
+        return partial(screened.copy(plain), *(_Own(each, screened) for each in owner))
 
     def paths(decided: dict[Node, bool]) -> tuple[tuple[Any, ...], type | None]:
         nonlocal runs
@@ -386,7 +392,7 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
             raise NotAnExpression("has too many conditions")
         trace = _Trace(nodes, decided, used, read)
         try:
-            found, made = _parts(copied(*own, *arguments(trace)), trace)
+            found, made = _parts(copied(*arguments(trace)), trace)
             if trace.fallible and not set(parts_of((*found, *decided))).issuperset(trace.fallible):
                 raise NotAnExpression(f"computes {trace.fallible[0]}, but may not return it")
             return found, made
@@ -398,6 +404,7 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         return tuple(_merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
 
     try:
+        copied = copy()
         found, made = paths({})
     except NotAnExpression:
         raise
