@@ -346,6 +346,8 @@ def test_how_functions_run_in_words():
     }
     assert {text_of(lambda fn=fn: mapped(fn, ROWS, type_of(int))) for fn in told.values()} == {f"over columns: {t}" for t in told}
     assert text_of(lambda: mapped(lambda r: Pair(r.a, r.s + "!"), ROWS, type_of(Pair))) == "over columns: Pair(a, s + '!')"
+    secret = "from outside"
+    assert text_of(lambda: condition(lambda r: r.s == secret or r.u == "a", ROWS)) == "over columns: s == … or u == 'a'"
     assert text_of(lambda: condition(lambda r: r.t and not r.a, ROWS)) == "over columns: t and not a != 0"
     assert text_of(lambda: mapped(lambda r: (r.a,), None, type_of(tuple[int]))) == (
         "in Python: the type of its elements is not declared"

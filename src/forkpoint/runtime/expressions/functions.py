@@ -19,7 +19,7 @@ import pyarrow as pa
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.expressions.kernels import Evaluation, InPython
 from forkpoint.runtime.expressions.screening import NotAnExpression
-from forkpoint.runtime.expressions.tracing import Traced, traced
+from forkpoint.runtime.expressions.tracing import EMPTY, Traced, traced
 from forkpoint.runtime.expressions.tree import Node, fields_of, kind_of
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
@@ -132,10 +132,10 @@ def condition(function: Any, elements: TypeInformation | None) -> Traced:
         raise NotAnExpression("returns no condition")
     (node,) = found.nodes
     if node.kind != "bool":
-        if node.kind == "other":
+        if node.kind not in EMPTY:
             raise NotAnExpression(f"asks whether {node} is true")
-        empty: Any = {"int": 0, "float": 0.0, "str": ""}[node.kind]
-        node = Node("!=", "bool", (node, Node("constant", node.kind, (empty,))))
+        empty = EMPTY[node.kind]
+        node = Node("!=", "bool", (node, Node("constant", node.kind, (empty, repr(empty)))))
     needed = found.needed | set(fields_of((node,)))
     return Traced((node,), None, frozenset(needed), found.screened)
 

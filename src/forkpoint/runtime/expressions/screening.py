@@ -83,6 +83,7 @@ class Screened:
         self._copies: dict[types.FunctionType, types.FunctionType] = {}
         self._reads: list[tuple[Callable[[], Any], Any]] = []
         self.asks_for_none = False
+        self.literals: set[str] = set()  # the texts that the code itself contains
 
     @property
     def holds(self) -> bool:
@@ -103,6 +104,9 @@ class Screened:
             return self._copies[function]
         own = function.__code__
         self._check(own)
+        for constant in own.co_consts:
+            several = constant if isinstance(constant, tuple | frozenset) else (constant,)
+            self.literals.update(each for each in several if isinstance(each, str))
         code = own.replace(co_consts=tuple(Members(each) if type(each) is frozenset else each for each in own.co_consts))
         defaults, keywords = function.__defaults__, function.__kwdefaults__
         if not is_constant(defaults) or not all(map(is_constant, (keywords or {}).values())):

@@ -21,6 +21,8 @@ _MAX_RUNS = 200
 _MAX_SIZE = 150
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 _NUMBERS = ("bool", "int", "float")
+EMPTY: dict[str, Any] = {"int": 0, "float": 0.0, "str": ""}
+"""What counts as false."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ class _Trace:
     """One path. ``decided``: the conditions that it takes as true and false. ``used``: the columns that it computes with;
     ``read``: those, and the columns that it may ask for None, or pass on."""
 
-    def __init__(self, nodes: dict[Any, Node], decided: dict[Node, bool], used: set[int], read: set[int]) -> None:
+    def __init__(
+        self, nodes: dict[Any, Node], decided: dict[Node, bool], used: set[int], read: set[int], literals: set[Any]
+    ) -> None:
         self._nodes = nodes
         self._decided = decided
+        self._literals = literals
         self.used = used
         self.read = read
         self.fallible: list[Node] = []
@@ -80,15 +85,16 @@ class _Trace:
         fits = type(value) in (bool, float) or (type(value) is int and _MIN_LONG <= value <= _MAX_LONG)
         if not fits and not (type(value) is str and encodable(value)):
             raise NotAnExpression(f"computes with {value!r:.60}")
-        return self.node("constant", kind, value)
+        # A text from outside may be a secret, and the node is shown to people.
+        return self.node("constant", kind, value, repr(value) if kind != "str" or value in self._literals else "…")
 
     def truth(self, node: Node) -> Node:
         if node.kind == "bool":
             return node
-        empty = {"int": 0, "float": 0.0, "str": ""}.get(node.kind)
-        if empty is None:
+        if node.kind not in EMPTY:
             raise NotAnExpression(f"asks whether {node} is true")
-        return self.node("!=", "bool", node, self.lifted(empty))
+        empty = EMPTY[node.kind]
+        return self.node("!=", "bool", node, self.node("constant", node.kind, empty, repr(empty)))
 
 
 class _Silent:
@@ -390,7 +396,7 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         runs += 1
         if runs > _MAX_RUNS or len(decided) >= _MAX_PATHS:
             raise NotAnExpression("has too many conditions")
-        trace = _Trace(nodes, decided, used, read)
+        trace = _Trace(nodes, decided, used, read, screened.literals)
         try:
             found, made = _parts(copied(*arguments(trace)), trace)
             if trace.fallible and not set(parts_of((*found, *decided))).issuperset(trace.fallible):

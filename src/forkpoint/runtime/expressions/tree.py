@@ -35,8 +35,8 @@ def kind_of(type: TypeInformation) -> Kind:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """``operation``: ``field``, with the index and name of a column; ``constant``, with its value; ``if``, with condition, value
-    and alternative; else an operator or function. Equal nodes of a function are one object."""
+    """``operation``: ``field``, with the index and name of a column; ``constant``, with its value and text; ``if``, with
+    condition, value and alternative; else an operator or function. Equal nodes of a function are one object."""
 
     operation: str
     kind: Kind
@@ -78,7 +78,7 @@ class Node:
         if operation == "field":
             return arguments[1], _ATOM
         if operation == "constant":
-            return repr(arguments[0]), _ATOM
+            return arguments[1], _ATOM
         if operation == "if":
             return self._choice
         binding = BINDING.get(operation)
