@@ -300,11 +300,11 @@ STAYS = {
     "append": (lambda r: SEEN.append(r) or r.a, "reads SEEN.append, which can change"),
     "global": (counts, "assigns a global"),
     "nonlocal": (outer_counter(), "assigns a variable of an outer function"),
-    "helper": (helped, "assigns a global"),
+    "helper": (helped, "calls counts, which assigns a global"),
     "mutable default": (remembers, "has a default value that can change"),
     "random": (random_call, "calls random.randint, which is not known"),
     "time": (lambda r: int(time.time()), "calls time.time, which is not known"),
-    "logging": (logs, "calls logging.getLogger, which is not known"),
+    "logging": (logs, "calls logging.getLogger, which calls isinstance, which is not known"),
     "math": (lambda r: int(math.sin(r.f)), "calls math.sin, which is not known"),
     "generator": (several, "is a generator"),
     "loop": (loops, "has a loop"),
@@ -334,6 +334,29 @@ def test_a_function_that_does_more_stays_in_python(fn, why, capsys):
     """It is not even tried: nothing has happened afterwards."""
     assert text_of(lambda: mapped(fn, ROWS, type_of(int))) == f"in Python: {why}"
     assert (SEEN, COUNT, capsys.readouterr().out) == ([], 0, "")
+
+
+def test_rows_without_classes():
+    """As PyFlink's programs have them: by position, by name, and None in any field."""
+    of = fp.Types.ROW_NAMED(["a", "s", "count"], [fp.Types.LONG(), fp.Types.STRING(), fp.Types.LONG()])
+    elements = [fp.Row(a=n, s=f"s{n}", count=n * 2) for n in range(5)]
+    fns = [
+        lambda r: fp.Row(r[0] + 1, r["s"], r[2]),
+        lambda r: fp.Row(a=r.a * 2, s=r.s + "!", count=r[-1]),
+        lambda r: r if r.a > 2 else fp.Row(0, "", r[0]),
+        lambda r: r,
+    ]
+    for fn in fns[:2]:
+        found = column_map("rows", fn, of, of)
+        columns = found.columns(batch_of(elements, of), 1)
+        assert of.from_columns(columns) == [of.accept(fn(each)) for each in elements]
+        assert found.columns(batch_of([*elements, fp.Row(None, "s", 1)], of), 1) is None
+    said = [text_of(lambda fn=fn: mapped(fn, of, of)) for fn in (*fns[2:], lambda r: fp.Row(s=r.s, a=r.a, count=1))]
+    assert said == [
+        "in Python: returns objects of different classes",
+        "over columns: Row(a, s, count)",
+        f"in Python: returns no {of!r}",
+    ]
 
 
 def test_how_functions_run_in_words():

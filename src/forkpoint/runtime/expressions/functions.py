@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,7 @@ def condition(function: Any, elements: TypeInformation | None) -> Traced:
         empty = EMPTY[node.kind]
         node = Node("!=", "bool", (node, Node("constant", node.kind, (empty, repr(empty)))))
     needed = found.needed | set(fields_of((node,)))
-    return Traced((node,), None, frozenset(needed), found.screened)
+    return replace(found, nodes=(node,), needed=frozenset(needed))
 
 
 def column_map(uid: str, function: Any, elements: TypeInformation | None, output: TypeInformation | None) -> OverColumns | None:
@@ -194,7 +194,7 @@ def check_output(found: Traced, elements: TypeInformation, output: TypeInformati
     fields = output.fields
     if (fields is None) != (found.made is None) or (fields is not None and not isinstance(output, RecordType)):
         raise NotAnExpression(f"returns no {output!r}")
-    if isinstance(output, RecordType) and (found.made is not output.python_class or output.flavor == "row"):
+    if isinstance(output, RecordType) and (found.made is not output.python_class or found.names not in ((), output.names)):
         raise NotAnExpression(f"returns no {output!r}")
     types = [output] if fields is None else [each.type for each in fields]
     if len(types) != len(found.nodes) or not types:

@@ -13,7 +13,8 @@ import dataclasses
 import dis
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -118,8 +119,8 @@ class Screened:
         self._copies[function] = copied
         self._reads.append((lambda: function.__code__, own))
         self._reads += [(lambda: function.__defaults__, defaults), (lambda: function.__kwdefaults__, keywords)]
-        for name, used_as in _global_names(code).items():
-            names[name] = self._outer(used_as, _reader(function, name))
+        for name, attributes in _global_names(code).items():
+            names[name] = self._outer(name, _reader(function, name), attributes)
         for name, cell, outer in zip(code.co_freevars, cells, function.__closure__ or (), strict=True):
             cell.cell_contents = self._outer(name, _cell_reader(outer))
         return copied
@@ -143,15 +144,23 @@ class Screened:
             self.asks_for_none = self.asks_for_none or name.startswith(_ASKS_FOR_NONE)
             before = each
 
-    def _outer(self, name: str, read: Callable[[], Any]) -> Any:
+    def _outer(self, name: str, read: Callable[[], Any], attributes: Sequence[str] = ("",)) -> Any:
+        """What stands for a name from outside. ``attributes``: what is read of it, "" for itself."""
         value = read()
+        shown = f"{name}.{attributes[0]}" if attributes[0] else name
         if is_constant(value):
             return self.constant(name, read)
         self._reads.append((read, value))
+        if isinstance(value, types.ModuleType) and "" not in attributes:
+            parts = {each: self._outer(f"{name}.{each}", partial(getattr, value, each, _MISSING)) for each in attributes}
+            return types.SimpleNamespace(**parts)
         if type(value) is frozenset and all(map(is_constant, value)):
             return Members(value)
         if isinstance(value, types.FunctionType):
-            return self.copy(value)
+            try:
+                return self.copy(value)
+            except NotAnExpression as why:
+                raise NotAnExpression(f"calls {name}, which {why}") from None
         if isinstance(value, type) and value not in self._calls and is_plain_record(value):
             return self._record(value)
         found = self._calls.get(value) if isinstance(value, types.BuiltinFunctionType | type) else None
@@ -159,10 +168,7 @@ class Screened:
             return found
         if value is _MISSING:
             raise NotAnExpression(f"reads {name}, which has no value")
-        if isinstance(value, types.ModuleType):
-            raise NotAnExpression(f"calls {name}, which is not known")
-        called = callable(value)
-        raise NotAnExpression(f"calls {name}, which is not known" if called else f"reads {name}, which can change")
+        raise NotAnExpression(f"calls {name}, which is not known" if callable(value) else f"reads {shown}, which can change")
 
 
 def _reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
@@ -180,16 +186,14 @@ def _cell_reader(cell: types.CellType) -> Callable[[], Any]:
     return read
 
 
-def _global_names(code: types.CodeType) -> dict[str, str]:
-    """The globals that code reads, and by what first attribute, as in ``math.sin``."""
-    found: dict[str, str] = {}
+def _global_names(code: types.CodeType) -> dict[str, list[str]]:
+    """The globals that code reads, and what attributes of each, as in ``math.sin``; "" for itself."""
+    found: dict[str, list[str]] = {}
     instructions = list(dis.get_instructions(code))
     for each, following in zip(instructions, [*instructions[1:], None], strict=True):
         if each.opname == "LOAD_GLOBAL":
-            with_attribute = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            found.setdefault(
-                str(each.argval), f"{each.argval}.{following.argval}" if with_attribute and following else each.argval
-            )
+            reads = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            found.setdefault(str(each.argval), []).append(str(following.argval) if reads and following else "")
     return found
 
 

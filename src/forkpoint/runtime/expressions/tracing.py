@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -28,12 +28,17 @@ EMPTY: dict[str, Any] = {"int": 0, "float": 0.0, "str": ""}
 @dataclass(frozen=True)
 class Traced:
     """What a function returns for an element: a value for each of ``nodes``, in an object of class ``made`` (None: the value
-    itself). ``needed``: the columns that must have no nulls."""
+    itself). ``needed``: the columns that must have no nulls. ``names``: of the fields of a Row that has names."""
 
     nodes: tuple[Node, ...]
     made: type | None
     needed: frozenset[int]
     screened: Screened
+    names: tuple[str, ...] = ()
+
+
+_Made = tuple[type | None, tuple[str, ...]]
+"""The class of a result, and the names of a Row's fields."""
 
 
 class _Fork(Exception):
@@ -243,6 +248,9 @@ class Record(_Silent):
 
     def __getitem__(self, index: Any) -> Any:
         items, indexed = (object.__getattribute__(self, each) for each in ("items", "indexed"))
+        names, made = (object.__getattribute__(self, each) for each in ("names", "made"))
+        if made is Row and type(index) is str and index in names:
+            index = names.index(index)
         if not indexed or type(index) is not int or not -len(items) <= index < len(items):
             raise NotAnExpression(f"reads [{_shown(index)}], which is not a field")
         return _read(items[index])
@@ -283,6 +291,17 @@ def record_maker(of: Any) -> Callable[..., Record]:
     return make
 
 
+def _row(*values: Any, **named: Any) -> Record:
+    if values and named:
+        raise NotAnExpression("makes a Row of both positions and names")
+    return Record(Row, _readable(named), list(named.values()) if named else values, indexed=True)
+
+
+def _readable(names: Iterable[str]) -> list[str]:
+    """The names of a Row's fields; a Row's own method hides a field, which then has no name here."""
+    return ["" if hasattr(Row, name) else name for name in names]
+
+
 def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 0) -> Any:
     """``name``: of the element, and ``first``: the number of its first column, where there are several elements."""
     fields = type.fields
@@ -298,8 +317,8 @@ def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 
     nodes = [trace.node("field", kind_of(each.type), first + i, shown[i]) for i, each in enumerate(fields)]
     if type.flavor not in BY_NAME:
         names = []
-    if type.flavor == "row":  # a Row's own method hides the field
-        names = ["" if hasattr(Row, name) else name for name in names]
+    if type.flavor == "row":
+        names = _readable(names)
     of: Any = type.python_class
     return Record(of, names, [Symbol(node, trace) for node in nodes], indexed=type.flavor in BY_INDEX)
 
@@ -336,6 +355,7 @@ def _converted(to: type, kind: Kind, of: tuple[str, ...]) -> Callable[[Any], Any
 
 
 CALLS: dict[Any, Callable[..., Any]] = {
+    Row: _row,
     abs: abs,
     min: min,
     max: max,
@@ -391,7 +411,7 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         plain, owner = method_of(function)
         return partial(screened.copy(plain), *(_Own(each, screened) for each in owner))
 
-    def paths(decided: dict[Node, bool]) -> tuple[tuple[Any, ...], type | None]:
+    def paths(decided: dict[Node, bool]) -> tuple[tuple[Any, ...], _Made]:
         nonlocal runs
         runs += 1
         if runs > _MAX_RUNS or len(decided) >= _MAX_PATHS:
@@ -405,27 +425,27 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         except _Fork as fork:
             condition = fork.condition
         one, other = (paths({**decided, condition: truth}) for truth in (True, False))
-        if one[1] is not other[1] or len(one[0]) != len(other[0]):
+        if one[1] != other[1] or len(one[0]) != len(other[0]):
             raise NotAnExpression("returns objects of different classes")
         return tuple(_merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
 
     try:
         copied = copy()
-        found, made = paths({})
+        found, (made, names) = paths({})
     except NotAnExpression:
         raise
     except Exception as error:
         raise NotAnExpression(f"raises {type(error).__name__} when it is read: {error}") from error
-    return Traced(found, made, frozenset(read if screened.asks_for_none else used), screened)
+    return Traced(found, made, frozenset(read if screened.asks_for_none else used), screened, names)
 
 
-def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], type | None]:
+def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], _Made]:
     if type(result) is Record:
-        made, items = (object.__getattribute__(result, each) for each in ("made", "items"))
-        return tuple(map(trace.lifted, items)), made
+        made, items, names = (object.__getattribute__(result, each) for each in ("made", "items", "names"))
+        return tuple(map(trace.lifted, items)), (made, tuple(names) if made is Row else ())
     if type(result) is tuple:
-        return tuple(map(trace.lifted, result)), tuple
-    return (trace.lifted(result),), None
+        return tuple(map(trace.lifted, result)), (tuple, ())
+    return (trace.lifted(result),), (None, ())
 
 
 def _merged(trace: _Trace, condition: Node, one: Node, other: Node) -> Node:
