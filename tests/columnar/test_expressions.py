@@ -157,6 +157,10 @@ def in_python(fn, elements, type):
         return None
 
 
+def told_of(find, fn, *types):
+    return text_of(fn, lambda: find(fn, *types))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _without_sample():
     """The sample would hide differences."""
@@ -332,7 +336,7 @@ STAYS = {
 @pytest.mark.parametrize(("fn", "why"), STAYS.values(), ids=STAYS)
 def test_a_function_that_does_more_stays_in_python(fn, why, capsys):
     """It is not even tried: nothing has happened afterwards."""
-    assert text_of(lambda: mapped(fn, ROWS, type_of(int))) == f"in Python: {why}"
+    assert told_of(mapped, fn, ROWS, type_of(int)) == f"in Python: {why}"
     assert (SEEN, COUNT, capsys.readouterr().out) == ([], 0, "")
 
 
@@ -351,7 +355,7 @@ def test_rows_without_classes():
         columns = found.columns(batch_of(elements, of), 1)
         assert of.from_columns(columns) == [of.accept(fn(each)) for each in elements]
         assert found.columns(batch_of([*elements, fp.Row(None, "s", 1)], of), 1) is None
-    said = [text_of(lambda fn=fn: mapped(fn, of, of)) for fn in (*fns[2:], lambda r: fp.Row(s=r.s, a=r.a, count=1))]
+    said = [told_of(mapped, fn, of, of) for fn in (*fns[2:], lambda r: fp.Row(s=r.s, a=r.a, count=1))]
     assert said == [
         "in Python: returns objects of different classes",
         "over columns: Row(a, s, count)",
@@ -367,15 +371,13 @@ def test_how_functions_run_in_words():
         "(a + b) * (a - (b - 1)) % -b": lambda r: (r.a + r.b) * (r.a - (r.b - 1)) % -r.b,
         "(a if s != '' else len(u)) if t else len(u)": lambda r: r.a if r.t and r.s else len(r.u),
     }
-    assert {text_of(lambda fn=fn: mapped(fn, ROWS, type_of(int))) for fn in told.values()} == {f"over columns: {t}" for t in told}
-    assert text_of(lambda: mapped(lambda r: Pair(r.a, r.s + "!"), ROWS, type_of(Pair))) == "over columns: Pair(a, s + '!')"
+    assert {told_of(mapped, fn, ROWS, type_of(int)) for fn in told.values()} == {f"over columns: {t}" for t in told}
+    assert told_of(mapped, lambda r: Pair(r.a, r.s + "!"), ROWS, type_of(Pair)) == "over columns: Pair(a, s + '!')"
     secret = "from outside"
-    assert text_of(lambda: condition(lambda r: r.s == secret or r.u == "a", ROWS)) == "over columns: s == … or u == 'a'"
-    assert text_of(lambda: condition(lambda r: r.t and not r.a, ROWS)) == "over columns: t and not a != 0"
-    assert text_of(lambda: mapped(lambda r: (r.a,), None, type_of(tuple[int]))) == (
-        "in Python: the type of its elements is not declared"
-    )
-    assert text_of(lambda: mapped(lambda r: r.a, ROWS, None)) == "in Python: its output type is not declared"
+    assert told_of(condition, lambda r: r.s == secret or r.u == "a", ROWS) == "over columns: s == … or u == 'a'"
+    assert told_of(condition, lambda r: r.t and not r.a, ROWS) == "over columns: t and not a != 0"
+    assert told_of(mapped, lambda r: (r.a,), None, type_of(tuple[int])) == ("in Python: the type of its elements is not declared")
+    assert told_of(mapped, lambda r: r.a, ROWS, None) == "in Python: its output type is not declared"
 
 
 # -- in jobs -----------------------------------------------------------------------------------------------------------
@@ -451,10 +453,8 @@ def test_a_pickled_function_is_translated_alike():
     factor = 3
     for fn in (lambda r: Pair(r.a * factor, r.s), lambda r: Pair(helper(r.a) * RATE, s=r.s)):
         sent = pickle.loads(dumps(fn))
-        assert text_of(lambda sent=sent: mapped(sent, ROWS, type_of(Pair))) == text_of(
-            lambda fn=fn: mapped(fn, ROWS, type_of(Pair))
-        )
-        assert "over columns" in text_of(lambda sent=sent: mapped(sent, ROWS, type_of(Pair)))
+        assert told_of(mapped, sent, ROWS, type_of(Pair)) == told_of(mapped, fn, ROWS, type_of(Pair))
+        assert "over columns" in told_of(mapped, sent, ROWS, type_of(Pair))
 
 
 def test_the_plan_says_how_functions_run():

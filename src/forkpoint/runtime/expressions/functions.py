@@ -173,8 +173,10 @@ def kept(of: tuple[Any, ...], make: Callable[[], OverColumns | None]) -> OverCol
     return _known[identity][1]
 
 
-def text_of(find: Callable[[], Traced]) -> str:
-    """How a function runs, for people."""
+def text_of(function: Any, find: Callable[[], Traced]) -> str:
+    """How a function runs, for people; "" of one that is not the user's. ``find``: its expressions."""
+    if str(getattr(function, "__module__", None) or type(function).__module__).startswith("forkpoint."):
+        return ""
     try:
         found = find()
     except NotAnExpression as why:

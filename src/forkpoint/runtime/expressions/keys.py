@@ -49,7 +49,8 @@ def how_keyed(edge: InEdge) -> str:
     key = edge.partitioning
     if not isinstance(key, KeyBy) or key.columns is not None or not isinstance(key.selector, FunctionType | MethodType):
         return ""
-    return f"key {text_of(lambda: _traced(key, edge.type)[0])}"
+    found = text_of(key.selector, lambda: _traced(key, edge.type)[0])
+    return f"key {found}" if found else ""
 
 
 def _computed(batch: Batch, key: KeyBy) -> OverColumns | None:

@@ -88,7 +88,8 @@ def how_reduced(function: Any, elements: TypeInformation | None) -> str:
     """How a reducer runs, for people."""
     if elements is None:
         return "in Python: the type of its elements is not declared"
-    return text_of(lambda: reducer(getattr(function, "reduce", function), elements).traced)
+    call = getattr(function, "reduce", function)
+    return text_of(call, lambda: reducer(call, elements).traced)
 
 
 class ReducedColumns(OverColumns):

@@ -43,7 +43,8 @@ def how_stamped(operator: Operator) -> str:
     assign = _assigner(operator.spec.strategy)
     if not isinstance(assign, FunctionType | MethodType):
         return ""
-    return f"timestamps {text_of(lambda: _traced(assign, operator.output_type))}"
+    found = text_of(assign, lambda: _traced(assign, operator.output_type))
+    return f"timestamps {found}" if found else ""
 
 
 def _assigner(strategy: WatermarkStrategy) -> Any:

@@ -380,8 +380,10 @@ class _Own(_Silent):
         of, screened = (object.__getattribute__(self, each) for each in ("of", "screened"))
         by_class = next((vars(each)[name] for each in type(of).__mro__ if name in vars(each)), None)
         plain = vars(object)["__getattribute__"] is type(of).__getattribute__ and is_constant(by_class)
-        if not plain or (by_class is None and name not in getattr(of, "__dict__", ())):
+        if not plain:
             raise NotAnExpression(f"uses self.{name}")
+        if by_class is None and name not in getattr(of, "__dict__", ()):
+            raise NotAnExpression(f"uses self.{name}, which has no value before the job runs")
         return screened.constant(f"self.{name}", lambda: getattr(of, name, None))
 
 

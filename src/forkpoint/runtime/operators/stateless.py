@@ -92,9 +92,7 @@ class MapSpec(FunctionSpec):
     runs = Map
 
     def how(self, operator: Operator) -> str:
-        if self.fn is tag_left or self.fn is tag_right:
-            return ""
-        return text_of(lambda: mapped(self.call, operator.input_type, operator.output_type))
+        return text_of(self.call, lambda: mapped(self.call, operator.input_type, operator.output_type))
 
 
 class FlatMap(Stateless):
@@ -163,7 +161,7 @@ class FilterSpec(FunctionSpec):
     runs = Filter
 
     def how(self, operator: Operator) -> str:
-        return text_of(lambda: condition(self.call, operator.input_type))
+        return text_of(self.call, lambda: condition(self.call, operator.input_type))
 
 
 class ElementContext(ProcessFunction.Context, TimerService):
