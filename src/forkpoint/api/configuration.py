@@ -211,6 +211,7 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.ship-environment": ("ship_env", parse_boolean),
     "execution.pass-environment": ("pass_env", _names),
     "execution.silence-alert": ("silence_ms", parse_duration_ms),
+    "execution.functions-over-columns": ("over_columns", parse_boolean),
     "execution.allow-pickle": ("allow_pickle", parse_boolean),
 }
 _CHECKPOINT_KEYS: dict[str, tuple[str, Parser]] = {

@@ -236,7 +236,9 @@ def _telemetry(job: str) -> Telemetry | None:
 
 def _compile(env: StreamExecutionEnvironment, options: JobOptions, *, require_uids: bool) -> Compiled:
     ends, max_parallelism, mode = env.transformations, options.max_parallelism, options.runtime_mode
-    return compile_graph(ends, max_parallelism=max_parallelism, require_uids=require_uids, mode=mode)
+    return compile_graph(
+        ends, max_parallelism=max_parallelism, require_uids=require_uids, mode=mode, over_columns=options.over_columns
+    )
 
 
 def _options(env: StreamExecutionEnvironment) -> JobOptions:

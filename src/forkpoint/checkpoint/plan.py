@@ -9,8 +9,9 @@ from msgspec import field
 from forkpoint.checkpoint.format import Format, Record
 from forkpoint.checkpoint.manifest import Count, Name
 
-CHANGES, KEY, KEEPS = "changes", "key", "keeps"
-"""Properties of a query's operator: what its result does, by which key, and what bounds its state."""
+CHANGES, KEY, KEEPS, RUNS = "changes", "key", "keeps", "runs"
+"""Properties of a query's operator: what its result does, by which key, and what bounds its state. Of an operator with functions
+that could be computed over columns: whether they are."""
 
 
 class PlanInput(Record, frozen=True, kw_only=True):
@@ -52,8 +53,8 @@ class PlanPattern(Record, frozen=True, kw_only=True):
 
 
 class PlanOperator(Record, frozen=True, kw_only=True):
-    """``generated_uid``: the program did not set the uid. ``type``: of its output, in words. ``properties``: of a query's
-    operator. ``pattern``: which it matches."""
+    """``generated_uid``: the program did not set the uid. ``type``: of its output, in words. ``properties``: by
+    their names above. ``pattern``: which it matches."""
 
     uid: Name
     name: str

@@ -32,6 +32,7 @@ def compile_graph(
     max_parallelism: int,
     require_uids: bool,
     mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING,
+    over_columns: bool = True,
 ) -> Compiled:
     """Compile the job graph of everything upstream of the given transformations, for a runtime mode.
 
@@ -43,6 +44,8 @@ def compile_graph(
         raise GraphError("the job has no operators; add a source and a sink before execute()")
     uids = _uids(order, require_uids=require_uids)
     operators = _operators(order, uids)
+    if not over_columns:
+        operators = list(map(_in_python, operators))
     check_sendable(order, uids)
     consumers: dict[int, list[tuple[int, InEdge]]] = {}
     for operator in operators:
@@ -59,6 +62,15 @@ def compile_graph(
         tuple(uids[t] for t in order if t.uid is None and t.spec.needs_uid),
         {uids[t]: t.parallelism for t in order if t.parallelism is not None},
     )
+
+
+def _in_python(operator: Operator) -> Operator:
+    """The operator without functions over columns."""
+    inputs = (
+        replace(each, partitioning=replace(by, over_columns=False)) if isinstance(by := each.partitioning, KeyBy) else each
+        for each in operator.inputs
+    )
+    return replace(operator, inputs=tuple(inputs), over_columns=False)
 
 
 def _operators(order: list[Transformation], uids: Mapping[Transformation, str]) -> list[Operator]:

@@ -39,7 +39,8 @@ class InEdge:
 
 @dataclass(frozen=True)
 class Operator:
-    """``origins``: the upstream sources and timestamp assigners whose watermarks it receives, or itself."""
+    """``origins``: the upstream sources and timestamp assigners whose watermarks it receives, or itself.
+    ``over_columns``: whether functions that are expressions are computed over columns."""
 
     id: int
     uid: str
@@ -54,6 +55,13 @@ class Operator:
     origins: frozenset[int]
     timestamp_column: str | None
     migrations: Migrations = field(default_factory=Migrations)
+    over_columns: bool = True
+
+    @property
+    def input_type(self) -> TypeInformation | None:
+        """The type of the elements that it reads; None if some are untyped, or of other types."""
+        types = [each.type for each in self.inputs]
+        return types[0] if types and all(of == types[0] for of in types) else None
 
     @property
     def key(self) -> KeyBy | None:

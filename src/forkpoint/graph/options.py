@@ -243,6 +243,7 @@ class JobOptions:
     ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``silence_ms``: how long an
     unbounded source, or a split that holds the watermark back, may stay silent before the job's status reports a problem.
     ``spark``: settings of the SparkSession that the job starts, by name; an active session keeps its settings.
+    ``over_columns``: compute functions that are expressions over columns.
     ``allow_pickle``: pickle values of untyped state and streams that have no typed form, and load such pickles. ``ship_env``:
     send this process's virtual environment to the executors. ``pass_env``: the environment variables to pass to the executors,
     by name or prefix (``AWS_*``); values are not recorded. ``accepted``: Flink options without effect, by key, which a program
@@ -262,6 +263,7 @@ class JobOptions:
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
     silence_ms: int = 300_000
+    over_columns: bool = True
     allow_pickle: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.states import StateKind
     from forkpoint.contract.sink import Sink
     from forkpoint.contract.source import Source
+    from forkpoint.graph.job import Operator
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class OperatorSpec:
         if isinstance(fn, CheckpointedFunction):
             return False
         return not isinstance(fn, Function) or type(fn).open is Function.open
+
+    def how(self, operator: Operator) -> str:
+        """How a function runs that could be computed over columns, for people; "" of others."""
+        return ""
 
     def in_batch(self) -> OperatorSpec:
         """The spec that replaces it in BATCH mode; see graph/batch.py."""

@@ -32,7 +32,8 @@ class KeyBy:
     """Elements go to the subtask that owns their key's key group. ``key_type``: the key form of the given type.
 
     ``columns``: the key's fields if the selector only picks fields, so that the key can be read from columns; empty for
-    a single constant key. ``single``: whether the key is the field itself rather than a tuple of the fields.
+    a single constant key. ``single``: whether the key is the field itself rather than a tuple of the fields. ``over_columns``:
+    whether another selector may be computed over columns.
     """
 
     ship_strategy: ClassVar[str] = "HASH"
@@ -41,6 +42,7 @@ class KeyBy:
     key_type: TypeInformation
     columns: tuple[str, ...] | None = None
     single: bool = True
+    over_columns: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key_type", key_form(self.key_type))

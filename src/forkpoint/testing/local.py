@@ -107,7 +107,11 @@ def run_local(
         raise ConfigError("run_local(env, inputs): inputs need a function that builds the job; pass one, or no inputs")
     given = _options(env.options, parallelism, max_parallelism, epochs, options or {})
     graph = compile_graph(
-        env.transformations, max_parallelism=given.max_parallelism, require_uids=state_root is not None, mode=given.runtime_mode
+        env.transformations,
+        max_parallelism=given.max_parallelism,
+        require_uids=state_root is not None,
+        mode=given.runtime_mode,
+        over_columns=given.over_columns,
     ).graph
     script = _Script([o.source for o in graph.native_sources if isinstance(o.source, TestSource)])
     clock = clock or ManualClock()

@@ -101,7 +101,7 @@ class DataStream(ConnectMixin[T_co], JoinMixin[T_co], LookupJoinMixin[T_co], Sin
                 f"project{field_indexes} needs elements of a tuple type with these fields, but the type is {self._type!r}; "
                 "declare it with output_type on the preceding operator"
             )
-        kept = PickFields(tuple(itemgetter(i) for i in field_indexes))
+        kept = itemgetter(*field_indexes) if len(field_indexes) > 1 else PickFields((itemgetter(*field_indexes),))
         found = Types.TUPLE([fields[i].type for i in field_indexes])
         return self._operator(MapSpec(kept), "Projection", found)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from forkpoint import operations
 from forkpoint.checkpoint.manifest import Run
-from forkpoint.checkpoint.plan import CHANGES, KEEPS, KEY
+from forkpoint.checkpoint.plan import CHANGES, KEEPS, KEY, RUNS
 from forkpoint.cli import text
 from forkpoint.cli.names import JOB, PlaceType
 from forkpoint.cli.output import TextOutput
@@ -171,6 +171,9 @@ def explain(job: str) -> None:
         out.line(f"job {found.job}, run {found.run}: {found.state}")
         titles = ["UID", "OPERATOR", "CHANGES", "KEY", "KEEPS", "ROWS IN", "ROWS OUT", "ENTRIES", "SIZE"]
         out.table(titles, [_explained(each) for each in found.operators], right=titles[5:])
+        for each in found.operators:
+            if RUNS in each.properties:
+                out.line(f"{each.uid}: {each.properties[RUNS]}")
 
     settings.output.result(explained_json(found), show)
 

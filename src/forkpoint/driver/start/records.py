@@ -13,12 +13,14 @@ from typing import Literal
 
 from forkpoint.checkpoint.manifest import JOB, RUN, Job, Manifest, Run
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator, PlanPattern
+from forkpoint.checkpoint.plan import PLAN, RUNS, Plan, PlanInput, PlanOperator, PlanPattern
 from forkpoint.driver.commit.skipped_records import Skipped
 from forkpoint.driver.observe.events import Outcome
 from forkpoint.graph.job import JobGraph, Operator
 from forkpoint.graph.options import JobOptions
 from forkpoint.graph.secrets import is_secret
+from forkpoint.runtime.expressions.keys import how_keyed
+from forkpoint.runtime.expressions.stamps import how_stamped
 from forkpoint.storage.base import Storage
 
 
@@ -139,7 +141,7 @@ def plan_of(graph: JobGraph) -> Plan:
             generated_uid=operator.generated_uid,
             stateful=operator.stateful,
             type=None if output is None else repr(output),
-            properties=_properties(operator) if has_queries else {},
+            properties={**(_properties(operator) if has_queries else {}), **_runs(operator)},
             pattern=_pattern(operator) if operator.kind == "pattern" else None,
             inputs=inputs,
         )
@@ -151,6 +153,11 @@ def _properties(operator: Operator) -> dict[str, str]:
     from forkpoint.relational.descriptions import properties_of  # loads what only queries need
 
     return properties_of(operator.spec, operator.output_type)
+
+
+def _runs(operator: Operator) -> dict[str, str]:
+    how = "; ".join(filter(None, (*map(how_keyed, operator.inputs), how_stamped(operator), operator.spec.how(operator))))
+    return {RUNS: how} if how and operator.over_columns else {}
 
 
 def _pattern(operator: Operator) -> PlanPattern:

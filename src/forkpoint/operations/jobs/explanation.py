@@ -18,7 +18,7 @@ from forkpoint.storage.base import Storage
 
 @dataclass(frozen=True)
 class OperatorExplained:
-    """``properties``: of a query's operator (``relational.descriptions``). ``inputs``: the uids of the operators that it reads.
+    """``properties``: by their names in ``checkpoint.plan``. ``inputs``: the uids of the operators that it reads.
     ``rows_in`` and ``rows_out``: since the last (re)start; None if the job does not run. ``entries`` and ``bytes``: of its
     state, approximately; None if it has none, or if that is not known."""
 

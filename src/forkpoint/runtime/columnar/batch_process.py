@@ -128,7 +128,7 @@ class BatchProcess(KeyedOperator):
         assert info.operator.output_type is not None
         assert info.operator.inputs[0].type is not None
         self.uid = info.operator.uid
-        self._key, self._parts = key, key_parts(key)
+        self._key, self._parts = key, key_parts(key, info.operator.inputs[0].type)
         self._in: TypeInformation = info.operator.inputs[0].type
         self._out: TypeInformation = info.operator.output_type
         self._backend, self._fn = backend, fn

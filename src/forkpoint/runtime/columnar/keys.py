@@ -21,6 +21,7 @@ from forkpoint.runtime.columnar.msgpack import encode as encode_numbers
 from forkpoint.runtime.columnar.segments import run_starts
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
 from forkpoint.runtime.exchange.grouping import key_column
+from forkpoint.runtime.expressions.keys import is_computed
 from forkpoint.runtime.operators.keyed_process import order_of
 from forkpoint.state import hash_column, hash_encoded, key_group
 from forkpoint.types import TypeInformation
@@ -31,15 +32,15 @@ _STATE = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("len", ">u4")])
 _TIMER = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("ts", ">u8"), ("len", ">u4")])
 
 
-def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
-    """The types of a key's columns; None if the key does not consist of columns with support for grouping."""
+def key_parts(key: KeyBy, elements: TypeInformation | None) -> tuple[TypeInformation, ...] | None:
+    """The types of a key's columns; None if the key of these elements does not consist of columns with support for grouping."""
     type = key.key_type
-    if key.columns is None or type is None:
+    if type is None or (key.columns is None and not is_computed(key, elements)):
         return None
     if not key.single and not (isinstance(type, RecordType) and type.flavor == "tuple"):
         return None
     parts = (type,) if key.single else type.children
-    fits = len(parts) == max(1, len(key.columns)) and all(
+    fits = len(parts) == max(1, len(key.columns or ())) and all(
         any(is_kind(part.arrow_type) for is_kind in (pa.types.is_primitive, pa.types.is_string, pa.types.is_decimal))
         for part in parts
     )
@@ -48,10 +49,11 @@ def key_parts(key: KeyBy) -> tuple[TypeInformation, ...] | None:
 
 def key_columns(batch: Batch, key: KeyBy, parts: Sequence[TypeInformation]) -> list[pa.Array] | None:
     """The key's columns of a batch, in canonical form; None if they have nulls or types other than ``parts``."""
-    if batch.table is None or key.columns is None:
+    if batch.table is None:
         return None
     if not key.columns:
-        return [key_column(batch, key)]
+        column = key_column(batch, key)
+        return None if column is None else [column]
     schema = batch.table.schema
     columns = [batch.table.column(schema.get_field_index(name)) for name in key.columns]
     if not all(c.type == part.arrow_type and not c.null_count for c, part in zip(columns, parts, strict=True)):

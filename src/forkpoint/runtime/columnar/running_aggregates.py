@@ -18,11 +18,12 @@ from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, aggregates_plan, element_plan
+from forkpoint.runtime.columnar.reduced_fields import reduce_plan
 from forkpoint.runtime.columnar.segments import Segments
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
-from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo
+from forkpoint.runtime.operators.base import Epoch, KeyedOperator, OperatorInstance, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
-from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, RunningReduction, one_value
+from forkpoint.runtime.operators.keyed_functions import STATE_NAME, OneValue, Reduce, RunningReduction, one_value
 from forkpoint.runtime.operators.rolling import Rolling, rolling_function
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.spec import WindowSpec
@@ -68,7 +69,7 @@ class RunningOperator(KeyedOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, elements: OneValue, plan: Plan | None) -> None:
         key, type = info.operator.key, info.operator.output_type
         assert key is not None
-        parts = key_parts(key)
+        parts = key_parts(key, info.operator.inputs[0].type)
         self._backend, self._elements = backend, elements
         self._columns: RunningKernel | None = None
         if plan is not None and type is not None and parts is not None:
@@ -83,9 +84,20 @@ class RunningOperator(KeyedOperator):
         outputs, self._log = computed
         return outputs
 
+    def close(self) -> None:
+        self._elements.close()
+
     def changes(self) -> ChangeLog:
         log, self._log = self._log, None
         return self._elements.changes() if log is None else log
+
+
+def running_reducer(info: TaskInfo, backend: KeyedBackend, fn: Any, type: TypeInformation) -> OperatorInstance:
+    """Runs a reducer, over columns if it reduces each field by itself."""
+    elements = Reduce(info, backend, type, fn)
+    typed = info.operator.over_columns and info.operator.output_type == info.operator.inputs[0].type == type
+    plan = reduce_plan(fn, type) if typed else None
+    return elements if plan is None else RunningOperator(info, backend, elements, plan)
 
 
 @dataclass(frozen=True)

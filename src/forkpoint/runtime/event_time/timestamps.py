@@ -11,6 +11,7 @@ from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, WatermarkGenerator
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
 from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
+from forkpoint.runtime.expressions.functions import OverColumns
 from forkpoint.runtime.operators.base import results_for, user_code
 from forkpoint.types import Types
 
@@ -22,8 +23,16 @@ class PieceClock:
     receiver combines it with the watermarks of earlier pieces.
     """
 
-    def __init__(self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None) -> None:
+    def __init__(
+        self,
+        uid: str,
+        strategy: WatermarkStrategy,
+        column: str | None,
+        start: SplitStart | None,
+        computed: OverColumns | None = None,
+    ) -> None:
         self._uid = uid
+        self._computed = computed
         self._strategy = strategy
         self._assign = strategy.timestamp_function()
         self._column = column
@@ -55,6 +64,10 @@ class PieceClock:
             if not column.null_count:
                 batch.stamp(column_ms(column), self._column)
                 return
+        computed = None if self._computed is None else self._computed.columns(batch, None)
+        if computed is not None:
+            batch.stamp(column_ms(computed[0]), None)
+            return
         if self._assign is None:
             raise GraphError(f"source {self._uid!r}: the timestamp column {self._column!r} has nulls; filter them out first")
         stamps = results_for(batch, self._uid, map(self._assign, batch.values, batch.stamps.tolist()))
@@ -125,9 +138,16 @@ class GeneratorClock(PieceClock):
     """Watermarks of the user's generator, which sees an entire split in order."""
 
     def __init__(
-        self, uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
+        self,
+        uid: str,
+        strategy: WatermarkStrategy,
+        column: str | None,
+        start: SplitStart | None,
+        computed: OverColumns | None = None,
+        *,
+        periodic: bool,
     ) -> None:
-        super().__init__(uid, strategy, column, start)
+        super().__init__(uid, strategy, column, start, computed)
         assert strategy.generator_factory is not None
         self._periodic = periodic
         self._output = _Output(self.watermark_ms, start is not None and start.marked_idle)
@@ -168,13 +188,19 @@ class GeneratorClock(PieceClock):
 
 
 def open_clock(
-    uid: str, strategy: WatermarkStrategy, column: str | None, start: SplitStart | None, *, periodic: bool
+    uid: str,
+    strategy: WatermarkStrategy,
+    column: str | None,
+    start: SplitStart | None,
+    computed: OverColumns | None = None,
+    *,
+    periodic: bool,
 ) -> PieceClock:
-    """The clock of a piece whose split starts the epoch at ``start``.
+    """The clock of a piece whose split starts the epoch at ``start``. ``computed``: the timestamps over columns.
 
     Without ``periodic`` watermarks (an automatic interval of 0), only generators emit watermarks, in ``on_event``.
     """
     if strategy.generator_factory is not None:
-        return GeneratorClock(uid, strategy, column, start, periodic=periodic)
+        return GeneratorClock(uid, strategy, column, start, computed, periodic=periodic)
     bounded = periodic and strategy.out_of_orderness_ms is not None
-    return (BoundedClock if bounded else PieceClock)(uid, strategy, column, start)
+    return (BoundedClock if bounded else PieceClock)(uid, strategy, column, start, computed)

@@ -149,6 +149,20 @@ class Batch:
             ordered=self.ordered,
         )
 
+    def with_columns(self, columns: list[pa.Array], type: TypeInformation) -> Batch:
+        """One new element for each element, as columns of the type."""
+        table = pa.RecordBatch.from_arrays(columns, schema=type.arrow_schema)
+        return Batch(
+            self.size,
+            self.positions,
+            self.splits,
+            self.sequence,
+            table=table,
+            type=type,
+            timestamps=self.timestamps,
+            ordered=self.ordered,
+        )
+
     def coordinates(self, order: Indices) -> Coordinates:
         """Positions, splits, sequence and timestamps of the elements in another order."""
         timestamps = self.timestamps

@@ -15,6 +15,7 @@ from forkpoint.graph.transformations import Custom, KeyBy, Partitioning, Rebalan
 from forkpoint.runtime.columnar.codes import codes_of, distinct_codes
 from forkpoint.runtime.columnar.msgpack import encode_array, writable
 from forkpoint.runtime.exchange.batch import Batch, Longs, stable_order
+from forkpoint.runtime.expressions.keys import computed_column, computed_values
 from forkpoint.runtime.operators.base import NOT_USERS, check_all_done, results_for, shorten, user_error
 from forkpoint.state import hash_column, hash_encoded, hash_keys, key_group, subtask_of
 from forkpoint.types import TypeInformation
@@ -35,10 +36,13 @@ class Groups:
 
 
 def key_column(batch: Batch, key: KeyBy) -> pa.Array | None:
-    """The key as a column, if elements are columns and the key is a single column or a constant; else None."""
-    if batch.table is None or key.columns is None or not key.single:
+    """The key as a column, if elements are columns and the key is a column, an expression, or a constant; else None."""
+    if batch.table is None or not key.single:
         return None
     assert key.key_type is not None
+    if key.columns is None:
+        computed = computed_column(batch, key)
+        return None if computed is None else canonical_column(computed, key.key_type)
     if pa.types.is_nested(key.key_type.arrow_type):
         return None
     if not key.columns:
@@ -80,6 +84,9 @@ def python_keys(batch: Batch, key: KeyBy) -> list[Any]:
             columns = [of.from_arrow(batch.table.column(name)) for of, name in pairs]
             keys = columns[0] if key.single else list(zip(*columns, strict=True))
             return keys if exact else key.key_type.accept_all(keys)
+    computed = computed_values(batch, key)
+    if computed is not None:
+        return computed
     keys = list(map(key.selector, batch.values))
     check_all_done(len(keys), batch)
     return key.key_type.accept_all(keys)

@@ -12,10 +12,21 @@ import numpy as np
 
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import ReduceFunction, ValueStateDescriptor
+from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
-from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.expressions.reducers import how_reduced
+from forkpoint.runtime.operators.base import (
+    NOT_USERS,
+    Context,
+    Epoch,
+    KeyedOperator,
+    OperatorInstance,
+    Outputs,
+    TaskInfo,
+    user_error,
+)
 from forkpoint.runtime.operators.emission import ChangingOutput, Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import key_blocks
@@ -182,8 +193,13 @@ class ReduceSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         return one_value(self.value_type)
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> Reduce:
-        return Reduce(info, state.keyed, self.value_type, self.fn)
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        from forkpoint.runtime.columnar.running_aggregates import running_reducer  # imports this module
+
+        return running_reducer(info, state.keyed, self.fn, self.value_type)
+
+    def how(self, operator: Operator) -> str:
+        return how_reduced(self.fn, operator.input_type)
 
     def in_batch(self) -> WindowSpec:
         return WindowSpec.of_all("reducing", self.value_type, self.fn)

@@ -13,8 +13,10 @@ import numpy as np
 from forkpoint.errors import GraphError
 from forkpoint.functions import FilterFunction, FlatMapFunction, Function, MapFunction, ProcessFunction, TimerService
 from forkpoint.functions.joins import tag_left, tag_right
+from forkpoint.graph.job import Operator
 from forkpoint.runtime.event_time.timers import to_flink_ms
 from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch
+from forkpoint.runtime.expressions.functions import OverColumns, column_condition, column_map, condition, mapped, text_of
 from forkpoint.runtime.operators.base import Context, Epoch, Outputs, TaskInfo, check_all_done, results_for, user_code
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
@@ -34,6 +36,11 @@ class Stateless(ABC):
         self._fn: Callable[..., Any] = call or (fn if self._owner is None else getattr(fn, self.method))
         if self._owner is not None:
             self._owner.open(Context(info, None))
+        self._over_columns = self._translated(info.operator) if info.operator.over_columns else None
+
+    def _translated(self, operator: Operator) -> OverColumns | None:
+        """The function over columns, if it is an expression."""
+        return None
 
     @abstractmethod
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs: ...
@@ -51,6 +58,11 @@ class FunctionSpec(RunnableSpec):
 
     fn: Any
 
+    @property
+    def call(self) -> Any:
+        """What is called with each element."""
+        return getattr(self.fn, self.runs.method) if isinstance(self.fn, self.runs.rich) else self.fn
+
     def instance(self, info: TaskInfo, state: ManagedState) -> Stateless:
         return self.runs(info, self.fn)
 
@@ -58,8 +70,15 @@ class FunctionSpec(RunnableSpec):
 class Map(Stateless):
     rich, method = MapFunction, "map"
 
+    def _translated(self, operator: Operator) -> OverColumns | None:
+        return column_map(self._uid, self._fn, operator.input_type, operator.output_type)
+
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        columns = None if self._over_columns is None else self._over_columns.columns(batch, epoch.id)
+        if columns is not None:
+            assert self._type is not None
+            return Outputs(batch.with_columns(columns, self._type))
         # The elements have been taken, and the tags are internal.
         if self._fn is tag_left or self._fn is tag_right:
             return Outputs(batch.with_values(list(map(self._fn, batch.values)), self._type))
@@ -71,6 +90,9 @@ class Map(Stateless):
 class MapSpec(FunctionSpec):
     kind = "map"
     runs = Map
+
+    def how(self, operator: Operator) -> str:
+        return text_of(self.call, lambda: mapped(self.call, operator.input_type, operator.output_type))
 
 
 class FlatMap(Stateless):
@@ -105,8 +127,14 @@ class FlatMapSpec(FunctionSpec):
 class Filter(Stateless):
     rich, method = FilterFunction, "filter"
 
+    def _translated(self, operator: Operator) -> OverColumns | None:
+        return column_condition(self._uid, self._fn, operator.input_type)
+
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
+        passes = None if self._over_columns is None else self._over_columns.mask(batch, epoch.id)
+        if passes is not None:
+            return Outputs((batch if passes.all() else batch.take(np.flatnonzero(passes))).without_seen_values())
         kept: list[bool] = []
         taken: list[Any] = []
         self._collector.begin(epoch)
@@ -131,6 +159,9 @@ class Filter(Stateless):
 class FilterSpec(FunctionSpec):
     kind = "filter"
     runs = Filter
+
+    def how(self, operator: Operator) -> str:
+        return text_of(self.call, lambda: condition(self.call, operator.input_type))
 
 
 class ElementContext(ProcessFunction.Context, TimerService):

@@ -24,6 +24,7 @@ from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
 from forkpoint.runtime.exchange.control import CommitRow, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
+from forkpoint.runtime.expressions.stamps import computed_stamps
 from forkpoint.runtime.operators.base import Epoch, user_code
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.tasks.task import Task
@@ -118,7 +119,12 @@ class SourceTask(Task):
         if found not in self.clocks:
             start = self.context.splits.get(str(operator.id), {}).get(split)
             clock = self.clocks[found] = open_clock(
-                operator.uid, strategy, operator.timestamp_column, start, periodic=self.spec.periodic_watermarks
+                operator.uid,
+                strategy,
+                operator.timestamp_column,
+                start,
+                computed_stamps(operator),
+                periodic=self.spec.periodic_watermarks,
             )
             latest = self.latest.get((found.origin, split))
             if latest is not None:

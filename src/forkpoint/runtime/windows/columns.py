@@ -115,7 +115,7 @@ class ColumnKernel(ABC, Generic[W]):
         key = info.operator.key
         assert key is not None
         assert spec.window_type is not None
-        parts, layout = key_parts(key), layout_of(spec.window_type)
+        parts, layout = key_parts(key, info.operator.inputs[0].type), layout_of(spec.window_type)
         assert parts is not None
         assert layout is not None
         self._plan, self._by, self._key_type, self._key_parts, self._layout = plan, key, backend.key_type, parts, layout

@@ -14,6 +14,7 @@ from forkpoint.functions import EventTimeSessionWindows, EventTimeTrigger, Slidi
 from forkpoint.runtime.columnar.keys import key_parts
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.plans import Plan, window_plan
+from forkpoint.runtime.columnar.reduced_fields import reduce_plan
 from forkpoint.runtime.exchange.batch import Batch, concat
 from forkpoint.runtime.operators.base import Epoch, KeyedOperator, Outputs, TaskInfo, with_late
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -35,9 +36,14 @@ def column_plan(info: TaskInfo, spec: WindowSpec) -> Plan | None:
     )
     if not supported or type(spec.trigger) is not EventTimeTrigger or spec.evictor is not None or spec.tagged:
         return None
-    if key is None or key_parts(key) is None or spec.lateness_ms > LARGEST_MS or info.operator.output_type is None:
+    elements = info.operator.inputs[0].type
+    if key is None or key_parts(key, elements) is None or spec.lateness_ms > LARGEST_MS or info.operator.output_type is None:
         return None
-    return window_plan(spec, info.operator.inputs[0].type)
+    plan = window_plan(spec, elements)
+    if not (spec.only_reduces and info.operator.over_columns and spec.contents_type == elements == info.operator.output_type):
+        return plan
+    # Of sessions, the order in which they merge would count.
+    return None if isinstance(assigner, EventTimeSessionWindows) else reduce_plan(spec.combine, spec.contents_type)
 
 
 class Shares(NamedTuple):

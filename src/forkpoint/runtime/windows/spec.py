@@ -15,13 +15,17 @@ from forkpoint.functions import (
     OutputTag,
     ProcessWindowFunction,
     ReduceFunction,
+    SlidingEventTimeWindows,
     Trigger,
+    TumblingEventTimeWindows,
     WindowAssigner,
     WindowFunction,
     declared_states,
 )
+from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import timer_states
+from forkpoint.runtime.expressions.reducers import how_reduced
 from forkpoint.runtime.operators.base import TaskInfo
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.rolling import Rolling
@@ -66,6 +70,18 @@ class WindowSpec(KeyedSpec):
     @property
     def window_type(self) -> TypeInformation | None:
         return self.assigner.window_type()
+
+    @property
+    def only_reduces(self) -> bool:
+        """Whether the results are those of a user's reducer."""
+        return self.contents == "reducing" and self.fn is None and not isinstance(self.combine, Rolling)
+
+    def how(self, operator: Operator) -> str:
+        if not self.only_reduces:
+            return ""
+        if type(self.assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
+            return "in Python: not of tumbling or sliding windows of event time"
+        return how_reduced(self.combine, operator.input_type)
 
     @property
     def fingerprint(self) -> str:

@@ -91,7 +91,7 @@ export function graphView(shared, [uid = null]) {
         ["Watermark", isTime(own) ? when(own) : watermark(own)], behind !== null && ["Behind the clock", duration(behind)],
         ...measured(vertex, slow),
         ["Late, dropped", count(vertex["late-records-dropped"]), vertex["late-records-dropped"] ? "warn" : null], ["Keeps state", vertex.stateful ? "yes" : "no"],
-        ...sizes(kept(vertex)), ...query(node.optimizer_properties),
+        ...sizes(kept(vertex)), ...told(node.optimizer_properties),
         shared.details.unpublished[vertex.id] ? ["Epochs not published", count(shared.details.unpublished[vertex.id]), "warn"] : null]),
       node.type && h("p", { class: "quiet" }, "Emits ", h("code", null, node.type)),
       node.inputs.length === 0 ? null : reason(vertex, held),
@@ -100,9 +100,9 @@ export function graphView(shared, [uid = null]) {
       source && source.splits.length > 0 && splits(source, held.find((each) => each.uid === source.uid)));
   }
 
-  /** What a query's operator tells about itself. */
-  function query({ changes, key, keeps }) {
-    return [changes && ["Result", changes], key && ["Key", key], keeps && ["Keeps", keeps, keeps.endsWith("without limit") ? "warn" : null]];
+  /** What an operator tells about itself. */
+  function told({ changes, key, keeps, runs }) {
+    return [runs && ["Runs", runs], changes && ["Result", changes], key && ["Key", key], keeps && ["Keeps", keeps, keeps.endsWith("without limit") ? "warn" : null]];
   }
 
   /** What the watermark of an operator with inputs waits for. */
