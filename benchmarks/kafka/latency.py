@@ -61,7 +61,8 @@ def latencies(kafka: Broker, topic: str, since_us: float, until_us: float) -> tu
     sent, found = list[float](), list[float]()
     ended = until_us + 10e6
     while (now := time.time_ns() / 1000) < ended:
-        for message in consumer.consume(10_000, timeout=0.01):
+        first = consumer.poll(0.01)  # ``consume`` would wait, too, for as many messages as it may take
+        for message in [] if first is None else [first, *consumer.consume(10_000, 0)]:
             if message.error() is None:
                 sent_us = json.loads(message.value())["sent_us"]
                 now = time.time_ns() / 1000

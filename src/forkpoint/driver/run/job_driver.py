@@ -35,7 +35,7 @@ from forkpoint.driver.run.requests import (
     interrupt_until_over,
 )
 from forkpoint.driver.run.stop import Result, Stopping
-from forkpoint.driver.run.timing import IDLE_WAIT_MS, Pace
+from forkpoint.driver.run.timing import IDLE_WAIT_MS, Pace, short_turns
 from forkpoint.driver.scale.rescaling import Switched
 from forkpoint.driver.start.preflight import check_hosts, check_sinks
 from forkpoint.errors import (
@@ -198,7 +198,7 @@ class JobDriver:
 
     def run(self) -> Result:
         """Restore the job and run it to its end. Raises the final error once the restart strategy has given up."""
-        with logs.within(self), values_of(Program(allow_pickle=self.options.allow_pickle)):
+        with logs.within(self), values_of(Program(allow_pickle=self.options.allow_pickle)), short_turns():
             return self._run_to_end(self._run)
 
     def publish(self, skipped: list[Skipped] | None = None) -> Result:

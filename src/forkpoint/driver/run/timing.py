@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 SLOWDOWN = 0.1  # of processing time, until the machine's clock has caught up
 IDLE_WAIT_MS = 200
+TURN_SECONDS = 0.0005
 INTERRUPT_SECONDS = 1.0  # between interrupts of an epoch that does not end
 _CHECK_SECONDS = 0.25
 
@@ -57,6 +59,18 @@ class Pace:
         if due_in_ms is not None and not worked:
             wait_ms = min(wait_ms, max(0, due_in_ms))
         return max(wait_ms, self.min_pause_ms if worked else 0)
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Within the block, a thread of this process leaves Python to one that waits for it after ``TURN_SECONDS``. By default, it takes
+    5 ms: a sink's thread, which waits for Python after each answer of its system, then takes as long as an epoch."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class EpochTimeout:
