@@ -60,14 +60,15 @@ R = TypeVar("R", bound=Record)
 class Format(Generic[R]):
     """Reads and writes one kind of file.
 
-    `model` describes version `version`, the only value that its field `format_version` accepts. `upgrades[v]` converts a parsed
-    file of version v to version v + 1; reading applies as many as needed.
+    `model` describes version `version`, which its field `format_version` accepts. `upgrades[v]` converts a parsed
+    file of version v to version v + 1; reading applies as many as needed. `also`: versions that the model accepts, too.
     """
 
     name: str
     model: type[R]
     version: int
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    also: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if sorted(self.upgrades) != list(range(self.oldest, self.version)):
@@ -119,7 +120,7 @@ class Format(Generic[R]):
 
     def _of_this_version(self, content: dict[str, Any], file: str) -> dict[str, Any]:
         found = content.get("format_version")
-        if found == self.version and not isinstance(found, bool):
+        if found in (self.version, *self.also) and not isinstance(found, bool):
             return content
         if not isinstance(found, int) or isinstance(found, bool):
             raise SavepointCorrupt(

@@ -23,6 +23,7 @@ from forkpoint.storage.base import Storage
 
 BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20
+_NOTHING: Columns = pa.array([], pa.large_binary()), pa.array([], pa.large_binary())
 
 Wanted = tuple[FileRef, int]
 """A file and its kind, CHANGES or SNAPSHOT."""
@@ -76,6 +77,13 @@ class ChainReader:
                 keys += merged[0]
                 values += merged[1]
         return keys, values
+
+    def changes(self, kg_start: int, kg_stop: int) -> tuple[list[bytes], list[bytes | None]]:
+        """The last change of each entry of these key groups, in key order; None for removed entries."""
+        wanted = [(change.file, CHANGES) for change in self.files.changes if change.overlaps(kg_start, kg_stop)]
+        pieces = [piece for file in self.open(wanted) for piece in _read(file, kg_start, kg_stop)]
+        keys, values = in_key_order(*_concat(pieces)) if pieces else _NOTHING
+        return as_list(keys), as_list(values)
 
     def operator_state(self, sid: int | None = None) -> Entries:
         """The operator state of all subtasks in store order, of state ``sid`` or of all states."""
@@ -198,10 +206,15 @@ def _merge(pieces: list[Columns]) -> Entries:
     """Merges a snapshot with later changes: the last value of each key wins; drops deleted keys."""
     if not pieces:
         return [], []
-    keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
+    keys, values = in_key_order(*_concat(pieces))
     if values.null_count:
         keys, values = keys.filter(values.is_valid()), values.drop_null()
     return as_list(keys), as_list(values)
+
+
+def _concat(pieces: list[Columns]) -> Columns:
+    keys, values = (pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True))
+    return keys, values
 
 
 def _of_state(piece: Columns, sid: int) -> Columns:

@@ -34,7 +34,8 @@ class StateFile:
 
 @dataclass(frozen=True)
 class ExportSlice:
-    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if the bounds are equal, all operator state."""
+    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if the bounds are equal, all operator state. ``chosen``:
+    only of these states."""
 
     storage_url: str
     target_url: str
@@ -43,6 +44,7 @@ class ExportSlice:
     files: StateFiles
     states: tuple[StateFile, ...]
     entries: int
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,11 @@ def _export_slice(plan: ExportSlice) -> ExportedSlice:
         _share(reader.operator_state(), writers, OPERATOR_KG, OPERATOR_KG + 1)
     else:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
-            _share(reader.keyed(start, stop), writers, start, stop)
+            if plan.chosen:
+                for writer in writers:
+                    _share(reader.keyed(start, stop, writer.state.info.sid), [writer], start, stop)
+            else:
+                _share(reader.keyed(start, stop), writers, start, stop)
     parts = [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
     return ExportedSlice(parts, [w.left_out.record(w.state.info) for w in writers if w.left_out.entries])
 
@@ -99,11 +105,7 @@ def _share(entries: Entries, writers: list[_StateWriter], kg_start: int, kg_stop
     keys, values = entries
     shared = 0
     for writer in writers:
-        ranges: list[tuple[int, int]] = []
-        for group in range(kg_start, kg_stop):
-            start, stop = sid_range(group, writer.state.info.sid)
-            low = bisect_left(keys, start)
-            ranges.append((low, bisect_left(keys, stop, low)))
+        ranges = ranges_of(keys, writer.state.info.sid, kg_start, kg_stop)
         counts = [high - low for low, high in ranges]
         count = sum(counts)
         if count:
@@ -117,6 +119,16 @@ def _share(entries: Entries, writers: list[_StateWriter], kg_start: int, kg_stop
             f"{len(keys) - shared} stored entries belong to no state of the manifest, the first one to state number "
             f"{unknown}; nothing was exported"
         )
+
+
+def ranges_of(keys: list[bytes], sid: int, kg_start: int, kg_stop: int) -> list[tuple[int, int]]:
+    """Where the entries of a state are among sorted store keys, for each key group."""
+    found: list[tuple[int, int]] = []
+    for group in range(kg_start, kg_stop):
+        start, stop = sid_range(group, sid)
+        low = bisect_left(keys, start)
+        found.append((low, bisect_left(keys, stop, low)))
+    return found
 
 
 def _joined(items: list[bytes], ranges: list[tuple[int, int]]) -> list[bytes]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -93,6 +93,28 @@ class Codec(ABC):
         """The entries that ``to_entries`` held back."""
         return [], []
 
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
+        """The key groups, and the parts that tell entries apart, of keyed state except lists."""
+        raise NotImplementedError(f"{self.layout.info.where} is saved as a whole")
+
+    def to_changes(self, groups: Ints, keys: list[bytes], values: Sequence[bytes | None]) -> pa.Table:
+        """Rows of a file of changes, in the order of the entries; those without a value are removed."""
+        changes = self.layout.of_changes
+        there = np.fromiter((value is not None for value in values), bool, len(values))
+        written = list(compress(keys, there.tolist()))
+        present = self.to_table(groups[there], written, [value for value in values if value is not None])
+        with _explained(self.layout, "stored entries"):
+            gone = self.identity(groups[~there], list(compress(keys, (~there).tolist())))
+        count = len(values) - len(written)
+        parts: dict[str, Columns] = {"removed": [pa.array(~there)]}
+        order = pa.array(np.argsort(np.concatenate([np.flatnonzero(there), np.flatnonzero(~there)]), kind="stable"))
+        for part in self.layout.parts:
+            columns: Columns = self.layout.columns(present, part.role)
+            missing = gone.get(part.role) or [pa.nulls(count, column.type) for column in columns]
+            joined = [pa.chunked_array([*a.chunks, b], a.type) for a, b in zip(columns, missing, strict=True)]
+            parts[part.role] = [column.take(order).combine_chunks() for column in joined]
+        return changes.table(parts)
+
     def _decoded(self, role: Role, raw: list[bytes]) -> list[pa.Array]:
         part = self.layout.part(role)
         return [pa.array(raw, pa.binary())] if part.raw else bulk_codec(part.type).columns(raw)
@@ -121,16 +143,20 @@ class ValueCodec(Codec):
         self._space = next((role for role in spaces if layout.has(role)), None)
         self._ttl = layout.has("ttl_stamp")
 
-    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
         parts: dict[str, Columns] = {"key_group": _small(groups)}
+        if self._space is None:
+            raw = [key[_KEY_AT:] for key in keys]
+        else:
+            split = list(map(decode_state_key, keys))
+            raw = list(map(_key, split))
+            parts[self._space] = self._decoded(self._space, list(map(_namespace, split)))
+        parts["key"] = self._decoded("key", raw)
+        return parts
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored entries"):
-            if self._space is None:
-                raw = [key[_KEY_AT:] for key in keys]
-            else:
-                split = list(map(decode_state_key, keys))
-                raw = list(map(_key, split))
-                parts[self._space] = self._decoded(self._space, list(map(_namespace, split)))
-            parts["key"] = self._decoded("key", raw)
+            parts = self.identity(groups, keys)
             if self._ttl:
                 parts["ttl_stamp"] = _longs(list(map(unpack_stamp, values)))
                 values = [value[STAMP_BYTES:] for value in values]
@@ -269,19 +295,20 @@ class ListCodec(Codec):
 class TimerCodec(Codec):
     """Timers of one time domain: entries without values."""
 
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
+        split = list(map(decode_timer_key, keys))
+        domain = self.layout.info.kind.removeprefix("timers-")
+        return {
+            "key_group": _small(groups),
+            "key": self._decoded("key", list(map(_key, split))),
+            "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
+            "namespace": self._decoded("namespace", list(map(_namespace, split))),
+            "timestamp": _longs(list(map(_timestamp, split))),
+        }
+
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored timers"):
-            split = list(map(decode_timer_key, keys))
-            domain = self.layout.info.kind.removeprefix("timers-")
-            return self.layout.table(
-                {
-                    "key_group": _small(groups),
-                    "key": self._decoded("key", list(map(_key, split))),
-                    "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
-                    "namespace": self._decoded("namespace", list(map(_namespace, split))),
-                    "timestamp": _longs(list(map(_timestamp, split))),
-                }
-            )
+            return self.layout.table(self.identity(groups, keys))
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         sid = target.sid

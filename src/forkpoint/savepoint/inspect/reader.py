@@ -16,9 +16,9 @@ from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.catalog.display import savepoint_html
 from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, Verified, open_savepoint, verify_files
-from forkpoint.savepoint.format.parquet import SavedFile
 from forkpoint.savepoint.format.rows import Rows
 from forkpoint.savepoint.format.tasks import Progress, no_progress
 from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows

@@ -17,10 +17,11 @@ from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused, SavepointCorrupt
 from forkpoint.runtime.state.broadcast_state import unpack_entry
+from forkpoint.savepoint.format.checks import checked_tables
 from forkpoint.savepoint.format.entries import EntryTarget, codec_of, redistribute
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import layout_of
-from forkpoint.savepoint.format.parquet import SavedFile, errors_naming
-from forkpoint.savepoint.format.rows import checked_tables
+from forkpoint.savepoint.format.parquet import errors_naming
 from forkpoint.savepoint.format.sorting import Run, read_runs, write_runs
 from forkpoint.savepoint.format.tasks import FileRef, TaskOf, task
 from forkpoint.savepoint.restore.compatibility import validated
