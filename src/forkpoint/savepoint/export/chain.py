@@ -71,6 +71,8 @@ def changes_since(epoch: int, run: str, manifest: Manifest, load: Callable[[int]
     """The changes of keyed state between a committed epoch of ``run`` and ``manifest``; None if they are not all there, or not
     all that has changed: a run that starts may convert the state that it restores."""
     manifests: list[Manifest] = []
+    if epoch > manifest.epoch:
+        return None
     while manifest.epoch > epoch:
         manifests.append(manifest)
         converted = manifest.kind == "start" and any(ref.epoch == manifest.epoch for ref in manifest.snapshots)
