@@ -21,15 +21,17 @@ from job_state import UID, Cluster, Model, States, lists
 from example_counts import examples
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
-from forkpoint.checkpoint.savepoint_manifest import SavepointState
 from forkpoint.runtime.state.operator_state import OperatorState
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
+from forkpoint.savepoint.edit.writer import SavepointWriter
 from forkpoint.savepoint.export import chain_reader, export_task, increment
 from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format import sorting
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint, verify_files
 from forkpoint.savepoint.format.references import storage_around
 from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.inspect.diff import diff
+from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.savepoint.restore import import_task
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
 from forkpoint.savepoint.restore.importer import import_savepoint
@@ -224,19 +226,23 @@ def saved(root: LocalStorage, cluster: Cluster, name: str, earlier: OpenedSavepo
     verified = verify_files(opened)
     states = [state for operator in savepoint.operators for state in operator.states]
     assert verified.entries == sum(state.entries for state in states)
-    whole = {(s.info.uid, s.info.name): s.entries for s in full(root, cluster, name)}
-    assert {(s.info.uid, s.info.name): s.entries for s in states} == whole
+    if savepoint.format_version > 1:
+        whole = full(root, cluster, f"full/{name}")
+        edited = SavepointWriter.from_existing_savepoint(SavepointReader(opened)).write(f"{root.root}/edited/{name}")
+        for other in (opened.url, edited.path):
+            assert diff(whole, other).same
+        assert edited.metadata.format_version == 1
+        columns = [(s.uid, s.name, s.to_arrow().num_rows) for s in edited.states]
+        assert columns == [(s.uid, s.name, s.count) for s in SavepointReader(opened).states]
     return opened
 
 
-def full(root: LocalStorage, cluster: Cluster, name: str) -> list[SavepointState]:
-    """The states of the same savepoint, without references."""
-    target = LocalStorage(f"{root.root}/full/{name}")
-    savepoint = export_savepoint(
-        storage=root, manifest=cluster.manifest, target=target, savepoint_id="full", run_tasks=run_here
-    )
+def full(root: LocalStorage, cluster: Cluster, name: str) -> str:
+    """The same savepoint without references."""
+    target = LocalStorage(f"{root.root}/{name}")
+    savepoint = export_savepoint(storage=root, manifest=cluster.manifest, target=target, savepoint_id="full", run_tasks=run_here)
     assert savepoint.format_version == 1
-    return [state for operator in savepoint.operators for state in operator.states]
+    return target.url
 
 
 def through_savepoint(

@@ -33,7 +33,7 @@ from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StorageE
 from forkpoint.savepoint.catalog.labels import LABEL_FILE
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.parquet import PartWriter, WrittenPart, put_part
-from forkpoint.savepoint.format.references import is_reference, referred, withdraw
+from forkpoint.savepoint.format.references import referred, withdraw
 from forkpoint.storage.base import LocalStorage, Storage
 
 SEAL_FILE = f"{SAVEPOINT_FILE}.sha256"
@@ -42,8 +42,8 @@ _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[
 
 
 def is_own_file(path: str) -> bool:
-    """Whether a path, relative to a savepoint's directory, names a savepoint file other than savepoint.json."""
-    return path in (SEAL_FILE, LABEL_FILE) or _OWN_FILE.fullmatch(path) is not None or is_reference(path)
+    """Whether a path, relative to a savepoint's directory, names a savepoint file other than savepoint.json and references."""
+    return path in (SEAL_FILE, LABEL_FILE) or _OWN_FILE.fullmatch(path) is not None
 
 
 def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
 
 def remove_partial(target: Storage, directory: str = "") -> list[str]:
     """Remove the files of an unfinished savepoint and return their paths. Files that other savepoints refer to stay, and
-    those that are not a savepoint's.
+    those that are not a savepoint's, and references, of which there may be new ones.
 
     Raises StorageError if the directory holds a complete savepoint.
     """

@@ -68,19 +68,23 @@ def references(storage: Storage, directory: str) -> Iterator[tuple[str, str]]:
 
 
 def referred(storage: Storage, directory: str = "") -> set[str]:
-    """The files, relative to the directory, that must stay if its savepoint goes: those that other savepoints refer to, with the
-    references themselves. All files if a reference is damaged."""
-    directory, kept = directory.rstrip("/"), set[str]()
-    for path, _ in references(storage, directory):
+    """The files, relative to the directory, that must stay if its savepoint goes, because other savepoints refer to them: all of
+    them if a reference is damaged."""
+    directory = directory.rstrip("/")
+    while True:
         try:
-            kept.update(REFERENCE.load(storage, path).files)
-        except NotFound:  # withdrawn meanwhile
+            return {file for path, _ in references(storage, directory) for file in _files(storage, directory, path)}
+        except NotFound:
+            # Withdrawn meanwhile: but only after a savepoint on top of the one that withdrew it announced its own.
             continue
-        except SavepointCorrupt as error:
-            log.warning("%s; all files of %s stay", error, within(storage.url, directory))
-            kept.update(each.removeprefix(f"{directory}/") for each in storage.list(directory))
-        kept.add(path.removeprefix(f"{directory}/"))
-    return kept
+
+
+def _files(storage: Storage, directory: str, path: str) -> list[str]:
+    try:
+        return REFERENCE.load(storage, path).files
+    except SavepointCorrupt as error:
+        log.warning("%s; all files of %s stay", error, within(storage.url, directory))
+        return [each.removeprefix(f"{directory}/") for each in storage.list(directory)]
 
 
 def refer(storage: Storage, directory: str, needed: Mapping[str, Sequence[str]]) -> None:
@@ -103,17 +107,12 @@ def withdraw(storage: Storage, directory: str, others: Sequence[str]) -> list[st
     return left
 
 
-def stale(storage: Storage, directory: str, older_than_ms: int) -> list[str]:
-    """The references to a directory's files by savepoints that do not exist, and were last written before this time."""
-    found = []
-    for path, name in references(storage, directory):
-        try:
-            old = storage.modified_ms(path) <= older_than_ms
-        except NotFound:
-            continue
-        if old and not storage.exists(within(within(parent_of(directory), name), SAVEPOINT_FILE)):
-            found.append(path)
-    return found
+def stale(storage: Storage, directory: str) -> list[str]:
+    """The references to a directory's files by savepoints that do not exist, or not yet."""
+    around = parent_of(directory)
+    return [
+        path for path, name in references(storage, directory) if not storage.exists(within(within(around, name), SAVEPOINT_FILE))
+    ]
 
 
 def _reference(directory: str, by: str) -> str:
