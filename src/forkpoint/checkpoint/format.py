@@ -71,13 +71,13 @@ class Format(Generic[R]):
     also: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if sorted(self.upgrades) != list(range(self.oldest, self.version)):
+        if sorted(self.upgrades) != list(range(min(self.upgrades, default=self.version), self.version)):
             raise ValueError(f"{self.name}: upgrades {sorted(self.upgrades)} do not lead to version {self.version}")
 
     @property
     def oldest(self) -> int:
         """The oldest readable version."""
-        return min(self.upgrades, default=self.version)
+        return min([*self.upgrades, *self.also, self.version])
 
     def dump(self, record: R) -> bytes:
         """The record as a file. Raises a ValueError with the reason if the record would not be read back unchanged."""
@@ -102,7 +102,7 @@ class Format(Generic[R]):
             return self.model.from_content(content)
         except ValidationError as error:
             why = _explain(error, self.model, content)
-            raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {why}") from error
+            raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {content['format_version']}: {why}") from error
 
     def load_if_whole(self, storage: Storage, path: str) -> R | None:
         """Load a record that no run depends on: returns None if it is missing, and logs and returns None if it is damaged."""
