@@ -151,6 +151,8 @@ class Place:
         moved = EntryTarget(record.sid, record.ttl_ms is not None, 0, 5)
         table = codec.to_table(groups, keys, values)
         got = codec.to_entries(table, moved)
+        if record.kind != "list":
+            assert [each.to_pylist() for each in codec.to_binary(table, moved)] == list(got)
         rest = codec.finish(moved)
         other = Place(self.kind, self.of)
         other.store.apply(Changes([*got[0], *rest[0]], [*got[1], *rest[1]]), 1, 0)

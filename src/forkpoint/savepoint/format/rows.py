@@ -55,6 +55,14 @@ class Rows:
             )
         return self._encoded[role]
 
+    def binary(self, role: Role) -> pa.Array:
+        """``encoded`` as a binary array."""
+        part, columns = self.layout.part(role), self.parts[role]
+        if not part.raw:
+            found = bulk_codec(part.type).encode_binary([column.combine_chunks() for column in columns])
+            return pa.array(self.encoded(role), pa.binary()) if found is None else found
+        return columns[0].combine_chunks()
+
     def numbers(self, role: Role) -> Ints:
         """A column of integers. Raises SavepointCorrupt for nulls."""
         (column,) = self.parts[role]
