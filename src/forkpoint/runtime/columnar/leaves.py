@@ -148,6 +148,13 @@ class Codec:
             return self.type.to_columns(list(map(self.type.decode, raw)))
         return to_columns(found, self.type)
 
+    def columns_at(self, data: Any, at: Any, ends: Any) -> list[pa.Array] | None:
+        """``columns`` of values that begin and end at offsets of ``padded`` bytes; None if they are not all plain numbers."""
+        found = None if self._layout is None or not len(at) else msgpack.decode_at(self._layout, data, at, ends)
+        if found is None:
+            return None
+        return to_columns([pa.array(n, of.arrow_type) for n, of in zip(found, self.types, strict=True)], self.type)
+
     def encode_columns(self, columns: Sequence[pa.Array]) -> list[bytes]:
         """The inverse of ``columns``."""
         leaves = [] if self._layout is None else self.leaves_of(columns)

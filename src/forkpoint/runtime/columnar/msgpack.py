@@ -182,12 +182,19 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
     """The numbers of encoded values; None if a value has another layout, such as one with None."""
-    count = len(encoded)
-    lengths = np.fromiter(map(len, encoded), np.int64, count)
-    data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
-    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths)
-    at = ends - lengths
+    return decode_at(layout, padded(b"".join(encoded)), ends - lengths, ends)
+
+
+def padded(data: bytes | pa.Buffer) -> Bytes:
+    """The bytes of values for ``decode_at``, which may read behind the last one."""
+    return np.concatenate((np.frombuffer(data, np.uint8), _PAD))
+
+
+def decode_at(layout: Layout, data: Bytes, at: Numbers, ends: Numbers) -> list[Numbers] | None:
+    """``decode`` of values that begin and end at these offsets of ``padded`` bytes."""
+    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
     found: list[Numbers] = []
     for part in layout:
         if isinstance(part, bytes):

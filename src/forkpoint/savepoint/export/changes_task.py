@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,12 @@ import pyarrow as pa
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.export.chain import StateFiles
 from forkpoint.savepoint.export.chain_reader import ChainReader, FilesOnStorage
-from forkpoint.savepoint.export.export_task import ranges_of
 from forkpoint.savepoint.format.entries import codec_of
 from forkpoint.savepoint.format.layers import SavedFile, known_in
 from forkpoint.savepoint.format.parquet import BLOCK_ROWS, PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.format.sorting import KeyGroupRange
 from forkpoint.savepoint.format.tasks import TaskOf, task
+from forkpoint.state import sid_range
 from forkpoint.storage.base import Storage, open_storage
 
 
@@ -70,7 +71,7 @@ def _write(
 ) -> WrittenChanges:
     """Write the changes of a state in a range. Without an earlier file they are all entries, in a file without marks."""
     keys, values = changed
-    ranges = ranges_of(keys, info.sid, part.kg_start, part.kg_stop)
+    ranges = _ranges_of(keys, info.sid, part.kg_start, part.kg_stop)
     found = 0 if part.earlier is None else part.earlier.entries
     if not (count := sum(high - low for low, high in ranges)):
         return WrittenChanges(None, found)
@@ -91,6 +92,16 @@ def _write(
     kept = rows.filter(pa.array(known | ~removed))  # what came and went since the earlier savepoint leaves no trace
     entries = found - int(known.sum()) + int((~removed).sum())
     return WrittenChanges(_put(target, part.path, PartWriter(changes), kept), entries)
+
+
+def _ranges_of(keys: list[bytes], sid: int, kg_start: int, kg_stop: int) -> list[tuple[int, int]]:
+    """Where the entries of a state are among sorted store keys, for each key group."""
+    found: list[tuple[int, int]] = []
+    for group in range(kg_start, kg_stop):
+        start, stop = sid_range(group, sid)
+        low = bisect_left(keys, start)
+        found.append((low, bisect_left(keys, stop, low)))
+    return found
 
 
 def _put(target: Storage, path: str, writer: PartWriter, rows: pa.Table) -> WrittenPart | None:
