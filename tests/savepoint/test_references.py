@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
 from itertools import count, permutations
@@ -17,8 +18,12 @@ from job_state import Cluster
 
 import forkpoint as fp
 from example_counts import TIMES
+from forkpoint.checkpoint import gc
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, JobPaths
+from forkpoint.driver.commit import garbage
+from forkpoint.driver.run import epochs
 from forkpoint.errors import AlreadyExists, ForkpointError, SavepointCorrupt
+from forkpoint.graph.options import CheckpointOptions
 from forkpoint.operations.jobs.cleanup import find_leftovers, remove_leftovers
 from forkpoint.savepoint.catalog.dispose import dispose_savepoint
 from forkpoint.savepoint.catalog.listing import list_savepoints
@@ -39,9 +44,10 @@ def small_state_refers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(increment, "LEAST_BYTES", 0)
 
 
-def counting(parallelism: int) -> Any:
+def counting(parallelism: int, rows: int = KEYS) -> Any:
     def job(env: fp.StreamExecutionEnvironment, source: Any) -> fp.DataStream[Any]:
-        env.set_parallelism(parallelism)
+        env.set_parallelism(parallelism).set_max_epoch_rows(rows)
+        env.options = replace(env.options, checkpoint=CheckpointOptions(num_retained=1))
         numbers = env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
         return numbers.key_by(lambda n: n, int).map_with_state(lambda n, seen: (n, (seen or 0) + 1), int).uid("counts")
 
@@ -51,7 +57,28 @@ def counting(parallelism: int) -> Any:
 def counts(path: str) -> dict[int, int]:
     state = SavepointReader.read(path).state("counts", "state")
     assert state.count == sum(1 for _ in state.rows())
+    (found,) = SavepointReader.read(path).query("SELECT count(*), sum(value) FROM counts.state").to_pylist()
+    assert list(found.values()) == [state.count, sum(entry.value for entry in state.rows())]
     return {entry.key: entry.value for entry in state.rows()}
+
+
+def test_a_job_keeps_the_changes_for_its_next_savepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beyond the epochs of its last checkpoint, and in a new run; but not if there are too many."""
+    monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
+    monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 2)
+    root, elements = str(tmp_path / "state"), [*range(KEYS), *range(KEYS), Eof(savepoint=True)]
+    run_local(counting(1), elements, state_root=root)
+    elements += [*range(8), Eof(savepoint=True)]
+    path = run_local(counting(1, rows=1), elements, state_root=root).savepoint
+    assert path is not None
+    assert open_savepoint(path).savepoint.referred
+    assert counts(path) == dict.fromkeys(range(KEYS), 2) | dict.fromkeys(range(8), 3)
+    monkeypatch.setattr(gc, "MOST_EPOCHS", 3)
+    elements += [*range(8), Eof(savepoint=True)]
+    path = run_local(counting(1, rows=1), elements, state_root=root).savepoint
+    assert path is not None
+    assert not open_savepoint(path).savepoint.referred
+    assert counts(path) == dict.fromkeys(range(KEYS), 2) | dict.fromkeys(range(8), 4)
 
 
 def test_a_savepoint_refers_to_the_one_before(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from forkpoint.storage.base import Storage
 
 BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20
-_NOTHING: Columns = pa.array([], pa.large_binary()), pa.array([], pa.large_binary())
 
 Wanted = tuple[FileRef, int]
 """A file and its kind, CHANGES or SNAPSHOT."""
@@ -72,7 +71,7 @@ class ChainReader:
 
     def keyed_columns(self, kg_start: int, kg_stop: int, sid: int | None = None) -> Columns:
         """``keyed`` in Arrow."""
-        merged = [_NOTHING]
+        merged = [nothing()]
         for base in self.files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
@@ -84,7 +83,7 @@ class ChainReader:
         """The last change of each entry of these key groups, in key order; None for removed entries."""
         wanted = [(change.file, CHANGES) for change in self.files.changes if change.overlaps(kg_start, kg_stop)]
         pieces = [piece for file in self.open(wanted) for piece in _read(file, kg_start, kg_stop)]
-        keys, values = in_key_order(*_concat(pieces)) if pieces else _NOTHING
+        keys, values = in_key_order(*_concat(pieces)) if pieces else nothing()
         return as_list(keys), as_list(values)
 
     def operator_state(self, sid: int | None = None) -> Entries:
@@ -205,10 +204,14 @@ def _insertion_point(keys: pa.Array, key: bytes) -> int:
     return bisect_left(range(len(keys)), key, key=lambda index: keys[index].as_py())
 
 
+def nothing() -> Columns:
+    return pa.array([], pa.large_binary()), pa.array([], pa.large_binary())
+
+
 def _merge(pieces: list[Columns]) -> Columns:
     """Merges a snapshot with later changes: the last value of each key wins; drops deleted keys."""
     if not pieces:
-        return _NOTHING
+        return nothing()
     keys, values = in_key_order(*_concat(pieces))
     if values.null_count:
         keys, values = keys.filter(values.is_valid()), values.drop_null()

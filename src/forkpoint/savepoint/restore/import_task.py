@@ -32,8 +32,6 @@ from forkpoint.state import decode_state_key, kg_of, write_snapshot_columns
 from forkpoint.state.arrow_file import as_list
 from forkpoint.storage.base import Storage, open_storage
 
-_NOTHING: Binary = pa.array([], pa.large_binary()), pa.array([], pa.large_binary())
-
 
 @dataclass(frozen=True)
 class StateImport:
@@ -95,7 +93,7 @@ class CutFiles:
 @task(ImportSlice)
 def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
     source, target = open_storage(plan.source_url), open_storage(plan.target_url)
-    pieces = [_NOTHING]
+    pieces = [as_binary(([], []))]
     rows: dict[str, int] = {}
     for state in plan.states:
         for file in state.files:
@@ -114,7 +112,7 @@ def _import_slice(plan: ImportSlice) -> WrittenSnapshot:
 @task(CutFiles)
 def _cut_files(plan: CutFiles) -> list[Run]:
     source, target = open_storage(plan.source_url), open_storage(plan.target_url)
-    pieces = [_NOTHING, *(piece for state in plan.states for piece in _all_entries(source, state))]
+    pieces = [as_binary(([], [])), *(piece for state in plan.states for piece in _all_entries(source, state))]
     keys, values = (pa.concat_arrays(list(each)) for each in zip(*pieces, strict=True))
     return write_runs(target, pa.table({"value": values}), keys, plan.cuts, plan.paths.__getitem__)
 
