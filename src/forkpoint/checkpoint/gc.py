@@ -48,13 +48,13 @@ def plan_gc(
     num_retained: int = 10,
     pinned: Collection[int] = (),
     protected: Collection[str] = (),
-    since: int | None = None,
+    since: Collection[int] = (),
 ) -> GcPlan:
     """Find the garbage among `files`, the paths listed below the job's directory.
 
     `manifests` are all of the job's manifests on storage. `pinned` are epochs in use, for example by a savepoint that is
     being written. `protected` are paths in use elsewhere, for example by a run forked from a checkpoint of this job. The changes
-    after epoch `since` stay for the next savepoint, unless they are `many_changes`. Files
+    after the first of the epochs `since` for which they are not `many_changes` stay for the next savepoint. Files
     that are not of an epoch (job.json, runs, unknown ones) are never removed.
 
     Raises ConfigError if `num_retained` is less than 1, and StorageError if `files` has a committed manifest that
@@ -74,11 +74,12 @@ def plan_gc(
     newest = max(history)
     retained = sorted({*sorted(history)[-num_retained:], *(epoch for epoch in pinned if epoch in history)})
     needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
-    if since is not None and not many_changes(history, since):
+    base = next((epoch for epoch in sorted(since) if not many_changes(history, epoch)), None)
+    if base is not None:
         for epoch, manifest in history.items():
-            if epoch >= since:
+            if epoch >= base:
                 needed.add(paths.manifest(epoch))
-            if epoch > since:
+            if epoch > base:
                 needed.update(changes.path for changes in manifest.changes if changes.path is not None)
     staged = staged_epochs(history[epoch] for epoch in retained)
     old_manifests: list[str] = []

@@ -165,7 +165,7 @@ class History:
             details.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return f"run {manifest.run!r} ({', '.join(details)})"
 
-    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int], since: int | None = None) -> None:
+    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int], since: Collection[int] = ()) -> None:
         """Remove files that no retained checkpoint needs; see ``plan_gc``. Raises StaleGeneration unless ``run`` is the job's
         newest: any other run does not know the pinned epochs.
 

@@ -1,7 +1,7 @@
 """Formats and parses all paths below the state root.
 
     jobs/<job>/job.json
-    jobs/<job>/last-savepoint.json                    on whose files the next savepoint may build
+    jobs/<job>/last-savepoints.json                   on whose files the next savepoint may build
     jobs/<job>/runs/<run>/run.json
     jobs/<job>/runs/<run>/plan.json                   its operators and their connections
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
@@ -137,7 +137,7 @@ class JobPaths:
         self.job = job
         self.directory = f"{JOBS}/{escape(job)}"
         self.job_file = f"{self.directory}/job.json"
-        self.last_savepoint = f"{self.directory}/last-savepoint.json"
+        self.last_savepoints = f"{self.directory}/last-savepoints.json"
         self.runs = f"{self.directory}/runs"
         self.checkpoints = f"{self.directory}/checkpoints"
         self.changelog_directory = f"{self.directory}/changelog"

@@ -25,10 +25,10 @@ class GarbageCollection:
     _collected: int = 0  # the newest epoch at the last collection
 
     def collect_if_due(
-        self, newest: Manifest, pinned: Callable[[], Collection[int]], since: Callable[[], int | None] = lambda: None
+        self, newest: Manifest, pinned: Callable[[], Collection[int]], since: Callable[[], Collection[int]] = tuple
     ) -> None:
-        """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints. ``since``: the epoch of the
-        last savepoint."""
+        """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints. ``since``: the epochs of
+        the last savepoints."""
         if newest.epoch < self._collected + EVERY_EPOCHS:
             return
         self._collected = newest.epoch

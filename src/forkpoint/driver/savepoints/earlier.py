@@ -1,8 +1,9 @@
-"""The job's last savepoint, to whose files the next one may refer."""
+"""The job's last savepoints, to whose files the next one may refer."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,63 +18,77 @@ from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
 
+_REMEMBERED = 2  # so that one may be disposed of, as after a check of an upgrade
 
-class LastSavepoint(Record, frozen=True, kw_only=True):
-    """The job's last savepoint: in ``directory`` of the storage ``url``. Garbage collection keeps the changes since its epoch, as
-    long as they are few."""
 
-    format_version: Literal[1] = 1
+class Made(Record, frozen=True, kw_only=True):
+    """A savepoint in ``directory`` of the storage ``url``."""
+
     savepoint: Name
     epoch: Epoch
     url: str
     directory: Name
 
 
-LAST = Format("last-savepoint.json", LastSavepoint, 1)
+class LastSavepoints(Record, frozen=True, kw_only=True):
+    """The job's last savepoints, oldest first. Garbage collection keeps the changes since then, as long as they are few."""
+
+    format_version: Literal[1] = 1
+    savepoints: list[Made]
+
+
+LAST = Format("last-savepoints.json", LastSavepoints, 1)
 
 
 @dataclass
 class Earlier:
-    """Remembers the last savepoint across the runs of a job."""
+    """Remembers the last savepoints across the runs of a job."""
 
     history: History
-    _known: list[LastSavepoint | None] = field(default_factory=list)
+    _known: list[Made] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def known(self) -> LastSavepoint | None:
-        if not self._known:
-            self._known.append(LAST.load_if_whole(self.history.storage, self.history.paths.last_savepoint))
-        return self._known[-1]
+    def _made(self) -> list[Made]:
+        if self._known is None:
+            found = LAST.load_if_whole(self.history.storage, self.history.paths.last_savepoints)
+            self._known = [] if found is None else list(found.savepoints)
+        return self._known
 
-    def since(self) -> int | None:
-        """The epoch of the last savepoint: the next one needs the changes after it."""
+    def since(self) -> list[int]:
+        """The epochs of the last savepoints: the next one needs the changes after one of them."""
         try:
-            known = self.known()
+            return [each.epoch for each in self._made()]
         except ForkpointError as error:
-            log.warning("job %r: its last savepoint is unknown, so the next one has all state: %s", self.history.paths.job, error)
-            return None
-        return None if known is None else known.epoch
+            log.warning("job %r: its last savepoints are unknown, so the next has all state: %s", self.history.paths.job, error)
+            return []
 
     def beside(self, target: Storage) -> OpenedSavepoint | None:
-        """The last savepoint, if it still exists and is in the same directory as the new one in ``target``."""
+        """The last savepoint that still exists in the same directory as the new one in ``target``."""
         try:
-            known, (around, _) = self.known(), storage_around(target)
-            if known is None or known.url != around.url:
-                return None
-            opened = open_savepoint(around, known.directory)
-        except SavepointCorrupt as error:
-            log.warning("job %r: the next savepoint does not refer to the last one: %s", self.history.paths.job, error)
+            around, _ = storage_around(target)
+            known = [each for each in reversed(self._made()) if each.url == around.url]
+        except ForkpointError:  # nothing around it, or not reachable
             return None
-        except ForkpointError:  # deleted, or not reachable
-            return None
-        return opened if opened.savepoint.id == known.savepoint else None
+        for each in known:
+            try:
+                opened = open_savepoint(around, each.directory)
+            except SavepointCorrupt as error:
+                log.warning("job %r: the next savepoint does not refer to the last: %s", self.history.paths.job, error)
+            except ForkpointError:  # deleted
+                continue
+            else:
+                if opened.savepoint.id == each.savepoint:
+                    return opened
+        return None
 
     def made(self, savepoint: Savepoint, target: Storage) -> None:
         """Remember a new savepoint. Without the record, the next one has all state."""
         try:
             around, name = storage_around(target)
-            last = LastSavepoint(savepoint=savepoint.id, epoch=savepoint.epoch, url=around.url, directory=name)
-            self.history.storage.put(self.history.paths.last_savepoint, LAST.dump(last))
-            self._known.append(last)
+            new = Made(savepoint=savepoint.id, epoch=savepoint.epoch, url=around.url, directory=name)
+            with self._lock:
+                self._known = sorted([*self._made(), new], key=lambda each: each.epoch)[-_REMEMBERED:]
+                self.history.storage.put(self.history.paths.last_savepoints, LAST.dump(LastSavepoints(savepoints=self._known)))
         except ConfigError:  # nothing around it
             return
         except ForkpointError as error:
