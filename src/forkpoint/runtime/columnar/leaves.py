@@ -149,8 +149,13 @@ class Codec:
         return to_columns(found, self.type)
 
     def columns_at(self, data: Any, at: Any, ends: Any) -> list[pa.Array] | None:
-        """``columns`` of values that begin and end at offsets of ``padded`` bytes; None if they are not all plain numbers."""
-        found = None if self._layout is None or not len(at) else msgpack.decode_at(self._layout, data, at, ends)
+        """``columns`` of values that begin and end at offsets of ``padded`` bytes; None unless they are all numbers, or texts."""
+        if not len(at):
+            return None
+        if self.type.kind == "string":
+            texts = msgpack.texts_at(data, at, ends)
+            return None if texts is None else [texts]
+        found = None if self._layout is None else msgpack.decode_at(self._layout, data, at, ends)
         if found is None:
             return None
         return to_columns([pa.array(n, of.arrow_type) for n, of in zip(found, self.types, strict=True)], self.type)

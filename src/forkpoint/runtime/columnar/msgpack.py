@@ -26,6 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _KINDS: dict[str, Kind] = {"byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool"}
 _TIMES = ("date", "time", "timestamp", "instant")
+_MOST_TEXT = 2**30  # bytes
 _PAD = np.zeros(9, np.uint8)
 
 # By first byte: the number of bytes that follow (255: not a number), and whether they are a signed number.
@@ -209,6 +210,28 @@ def decode_at(layout: Layout, data: Bytes, at: Numbers, ends: Numbers) -> list[N
         found.append(numbers)
         at = at + widths
     return found if (at == ends).all() else None
+
+
+def texts_at(data: Bytes, at: Numbers, ends: Numbers) -> pa.StringArray | None:
+    """The texts that begin and end at these offsets of ``padded`` bytes; None if a value is not one."""
+    first, words = data[at], np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
+    short, long = (first & 0xE0) == 0xA0, np.isin(first, (0xD9, 0xDA, 0xDB))
+    if not (short | long).all():
+        return None
+    width = np.where(short, 0, 1 << (first.astype(np.int64) - 0xD9 & 3))
+    lengths = np.where(short, first & 0x1F, words[at + 1].astype(np.int64) >> (32 - 8 * width & 31))
+    starts = at + 1 + width
+    if (starts + lengths != ends).any():
+        return None
+    bounds = np.concatenate(([0], np.cumsum(lengths)))
+    if bounds[-1] > _MOST_TEXT:
+        return None
+    chosen = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
+    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data[chosen])]
+    try:
+        return pa.BinaryArray.from_buffers(pa.binary(), len(at), buffers).cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
 
 
 def _decode_numbers(kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tuple[Numbers | None, Any]:
