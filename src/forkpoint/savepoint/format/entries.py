@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
@@ -193,25 +194,31 @@ class ValueCodec(Codec):
         return self.layout.table(parts)
 
     def table_of(self, groups: Ints, keys: pa.Array, values: pa.Array) -> pa.Table:
-        parts = None if self._ttl else self._parts(keys, values)
+        parts = self._parts(keys, values)
         if parts is None:
             return super().table_of(groups, keys, values)
         return self.layout.table({"key_group": _small(groups), **parts})
 
     def _parts(self, keys: pa.Array, values: pa.Array) -> dict[str, Columns] | None:
         """The columns of keys and values that consist of numbers."""
-        (data, starts, ends), value = _spans(keys), _spans(values)
+        (data, starts, ends), (content, begins, stops) = _spans(keys), _spans(values)
+        parts: dict[str, Columns] = {}
+        if self._ttl:
+            if (stops - begins < STAMP_BYTES).any():
+                return None
+            parts["ttl_stamp"] = _longs(np.ndarray((len(content) - 7,), ">i8", content, strides=(1,))[begins])
+            begins = begins + STAMP_BYTES
+        value = content, begins, stops
         words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
         starts = starts + _KEY_AT
-        stops = starts + words[starts - 4].astype(np.int64)  # the length is before the key
-        spans = {"key": (data, starts, stops), "value": value}
+        middles = starts + words[starts - 4].astype(np.int64)  # the length is before the key
+        spans = {"key": (data, starts, middles), "value": value}
         if self._space is not None:
-            spans[self._space] = (data, stops, ends)
-        elif (stops != ends).any():
+            spans[self._space] = (data, middles, ends)
+        elif (middles != ends).any():
             return None
-        parts: dict[str, Columns] = {}
         for part in self.layout.parts:
-            if part.role != "key_group":
+            if part.role in spans:
                 found = bulk_codec(part.type).columns_at(*spans[part.role])
                 if found is None:
                     return None
@@ -234,13 +241,18 @@ class ValueCodec(Codec):
         return keys, values
 
     def to_binary(self, table: pa.Table, target: EntryTarget) -> Binary:
-        if target.ttl:
-            return super().to_binary(table, target)
         with _explained(self.layout, "saved rows"):
             rows = Rows(self.layout, table)
             space = None if self._space is None else rows.binary(self._space)
             keys = state_key_column(_group_numbers(rows, target), target.sid, rows.binary("key"), space)
-            return keys, rows.binary("value").cast(pa.large_binary())
+            values = rows.binary("value").cast(pa.large_binary())
+            if target.ttl:
+                stamps = rows.numbers("ttl_stamp") if self._ttl else np.full(rows.count, target.stamp_ms)
+                heads = [None, pa.py_buffer(np.ascontiguousarray(stamps, ">i8"))]
+                packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(STAMP_BYTES), rows.count, heads)
+                parts = packed.cast(pa.binary()).cast(pa.large_binary()), values, pa.scalar(b"", pa.large_binary())
+                values = pc.binary_join_element_wise(*parts)
+            return keys, values
 
 
 class ListCodec(Codec):
