@@ -33,6 +33,8 @@ def in_unit(run: Measurement, unit: Unit, scenario: str) -> float:
         return run.rows_per_second
     if unit == "keys/s":
         return FORKPOINT_SCENARIOS[scenario].keys / statistics.median(run.epoch_seconds)
+    if unit == "%":
+        return run.share * 100
     return statistics.median(run.epoch_seconds) * (1000 if unit == "ms/epoch" else 1)
 
 

@@ -27,6 +27,7 @@ from scenarios import CORES, Measurement, Scenario
 import forkpoint as fp
 from forkpoint.api.launch import Launch
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.state_processor import SavepointReader
 
 FILE_ROWS = 125_000
 EPOCHS_MEASURED = 8
@@ -107,6 +108,7 @@ def start(env: fp.StreamExecutionEnvironment, engine: str, steps: Steps, savepoi
 
 def run(scenario: Scenario, engine: str) -> Measurement:
     """``savepoint``: seconds of each savepoint, and the job's throughput meanwhile. ``no_savepoint``: the job alone.
+    ``next_savepoint``: of an idle job, after one and a change of 1 % of the keys, of which ``share`` is of its bytes.
     ``restore``, ``rescale``, ``migrate``: seconds from the start of a run to its first commit, with the engine running."""
     HOME.mkdir(exist_ok=True)
     with (
@@ -118,6 +120,8 @@ def run(scenario: Scenario, engine: str) -> Measurement:
         stage(directory, scenario.keys, scenario.epochs * rows // FILE_ROWS)
         if scenario.kind in ("savepoint", "no_savepoint"):
             measurement = running(scenario, engine, temporary, directory, loading)
+        elif scenario.kind == "next_savepoint":
+            measurement = following(scenario, engine, temporary, directory, loading)
         else:
             measurement = restoring(scenario, engine, temporary, directory, saved(scenario, engine))
         print("peak MiB: " + ", ".join(f"{kind} {peak >> 20:,}" for kind, peak in watcher.peaks.items()), file=sys.stderr)
@@ -138,6 +142,30 @@ def running(scenario: Scenario, engine: str, temporary: str, directory: Path, lo
     client.cancel().result()
     during = [t for t in sorted(steps.committed.values()) if began <= t <= began + seconds]
     return measured(during, rows, [seconds])
+
+
+def following(scenario: Scenario, engine: str, temporary: str, directory: Path, loading: int) -> Measurement:
+    steps = Steps()
+    client = start(job(f"{temporary}/state", directory, scenario.rows_per_epoch), engine, steps)
+    steps.wait(loading)
+    began = time.perf_counter()
+    client.trigger_savepoint().result()
+    print(f"the first savepoint: {time.perf_counter() - began:.2f} s", file=sys.stderr)
+    changed = np.random.default_rng(scenario.keys).choice(scenario.keys, scenario.keys // 100, replace=False)
+    times = START_MS + scenario.keys + np.arange(len(changed))
+    file = Path(temporary) / "changed.parquet"
+    pq.write_table(pa.table({"key": changed, "amount": np.ones(len(changed), np.int64), "ts": times}, SCHEMA), file)
+    file.rename(directory / "changed.parquet")
+    steps.wait(loading + 1)
+    began = time.perf_counter()
+    path = client.trigger_savepoint().result()
+    seconds = time.perf_counter() - began
+    client.cancel().result()
+    saved = SavepointReader.read(path).metadata
+    states = [state for operator in saved.operators for state in operator.states]
+    assert sum(state.entries for state in states) == scenario.keys
+    share = saved.own_bytes / sum(state.bytes for state in states)
+    return Measurement(len(changed) / seconds, [seconds], scenario.keys, share)
 
 
 def saved(scenario: Scenario, engine: str) -> str:

@@ -29,7 +29,7 @@ def use_cores() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
-Unit = Literal["rows/s", "keys/s", "ms/epoch", "s"]
+Unit = Literal["rows/s", "keys/s", "ms/epoch", "s", "%"]
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,13 @@ class Measurement:
     rows_per_second: all measured rows over all measured time.
     epoch_seconds: each measured epoch's time, commit included.
     rows: all rows that the process handled, warm-up included; the result was compared with the expected one key by key.
+    share: of a savepoint's bytes that are its own.
     """
 
     rows_per_second: float
     epoch_seconds: list[float]
     rows: int
+    share: float = 1.0
 
     @classmethod
     def of_epochs(cls, epochs: list[tuple[int, float]], warm_up: int) -> Measurement:
@@ -122,9 +124,11 @@ FORKPOINT_SCENARIOS = {
     "sql_1k": Scenario("sql", 1_000, epochs=60, warm_up=20),
     "process_1k": Scenario("process", 1_000, epochs=60, warm_up=20),
     "savepoint_2m": Scenario("savepoint", 250_000, epochs=60, keys=2_000_000),
+    "next_savepoint_2m": Scenario("next_savepoint", 250_000, epochs=0, keys=2_000_000),
     "no_savepoint_2m": Scenario("no_savepoint", 250_000, epochs=20, keys=2_000_000),
     "restore_2m": Scenario("restore", 250_000, epochs=4, keys=2_000_000),
     "savepoint_10m": Scenario("savepoint", 250_000, epochs=120, keys=10_000_000),
+    "next_savepoint_10m": Scenario("next_savepoint", 250_000, epochs=0, keys=10_000_000),
     "no_savepoint_10m": Scenario("no_savepoint", 250_000, epochs=20, keys=10_000_000),
     "restore_10m": Scenario("restore", 250_000, epochs=4, keys=10_000_000),
     "rescale_10m": Scenario("rescale", 250_000, epochs=4, keys=10_000_000),
@@ -256,9 +260,13 @@ COMPARISONS = (
     Comparison("an epoch of 1k rows, vs Spark's JVM aggregation", "ms/epoch", "process_1k", "jvm_aggregate_1k"),
     Comparison("savepoint of 2M keys while the job runs", "s", "savepoint_2m", None),
     Comparison("throughput while a savepoint of 2M keys is taken, vs without", "rows/s", "savepoint_2m", "no_savepoint_2m"),
+    Comparison("the next savepoint of 2M keys after 1 % changed", "s", "next_savepoint_2m", None),
+    Comparison("its share of the bytes", "%", "next_savepoint_2m", None),
     Comparison("restore of 2M keys, to the first commit", "s", "restore_2m", None),
     Comparison("savepoint of 10M keys while the job runs", "s", "savepoint_10m", None),
     Comparison("throughput while a savepoint of 10M keys is taken, vs without", "rows/s", "savepoint_10m", "no_savepoint_10m"),
+    Comparison("the next savepoint of 10M keys after 1 % changed", "s", "next_savepoint_10m", None),
+    Comparison("its share of the bytes, of 10M keys", "%", "next_savepoint_10m", None),
     Comparison("restore of 10M keys, to the first commit", "s", "restore_10m", None),
     Comparison("restore of 10M keys at parallelism 3 instead of 2, to the first commit", "s", "rescale_10m", None),
     Comparison("restore of 10M keys whose values are migrated in Python, to the first commit", "s", "migrate_10m", None),

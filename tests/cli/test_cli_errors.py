@@ -183,13 +183,13 @@ def test_a_savepoint_of_a_newer_format(ask, saved, tmp_path):
     copy = shutil.copytree(saved[1], tmp_path / "copy")
     file = copy / "savepoint.json"
     content = file.read_bytes()
-    newer = content.replace(b'"format_version":1', b'"format_version":2')
+    newer = content.replace(b'"format_version":1', b'"format_version":3')
     file.write_bytes(newer)
     (seal,) = [each for each in copy.iterdir() if each.name.startswith("savepoint.json.")]
     seal.write_text(seal.read_text().replace(checksum(content), checksum(newer)))
     code, _, err = ask("show", "copy")
     assert code == 1
-    assert "format 2, this forkpoint reads formats up to 1; upgrade forkpoint" in err
+    assert "format 3, this forkpoint reads formats up to 2; upgrade forkpoint" in err
     assert ask("dispose", "copy")[0] == 1
     assert file.exists()
 
@@ -254,6 +254,7 @@ def test_json_of_results(ask, saved):
         "note",
         "drained",
         "schedule_ms",
+        "own_bytes",
         "entries",
         "bytes",
         "path",

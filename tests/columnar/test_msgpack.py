@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from example_counts import examples
 from forkpoint.runtime.columnar.keys import KeySet, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, to_columns
-from forkpoint.runtime.columnar.msgpack import decode_rows, layout_of
+from forkpoint.runtime.columnar.msgpack import decode_rows, layout_of, padded
 from forkpoint.state import state_key, timer_key
 from forkpoint.types import Instant, Types, type_of
 
@@ -45,6 +45,8 @@ def test_records_of_numbers(values):
     raw = [codec.type.encode(value) for value in values]
     assert codec.encode_columns(codec.type.to_columns(values)) == raw
     assert codec.encode_columns(codec.columns(raw)) == raw
+    binary = codec.encode_binary(codec.columns(raw))
+    assert binary is None or binary.to_pylist() == raw
 
 
 class Address(NamedTuple):
@@ -155,3 +157,17 @@ def test_names_are_those_of_single_keys(keys):
     ]
     found = read_timers(timers)
     assert (found[0].tolist(), found[1], found[2]) == (times.tolist(), encoded, spaces.to_pylist())
+
+
+def test_texts_in_place():
+    """Of every length of header; what is not a text, or not whole, is left to msgspec."""
+    texts = ["", "é", "x" * 31, "y" * 32, "z" * 255, "ü" * 200, "w" * 70_000]
+    raw = [Types.STRING().encode(text) for text in texts]
+    ends = np.cumsum([len(each) for each in raw])
+    starts = ends - [len(each) for each in raw]
+    codec, data = Codec(Types.STRING()), padded(b"".join(raw))
+    (found,) = codec.columns_at(data, starts, ends) or ()
+    assert found.to_pylist() == texts
+    assert codec.columns_at(data, starts[:1], ends[:1] + 1) is None
+    for wrong in (b"\xc0", b"\x01", b"\xa2a", b"\xa1\xff"):
+        assert codec.columns_at(padded(wrong), np.array([0]), np.array([len(wrong)])) is None

@@ -308,8 +308,9 @@ def newer(file: Path) -> str:
 
 def test_a_savepoint_of_a_newer_format(tmp_path: Path, saved: Path) -> None:
     newer(saved / "savepoint.json")
+    newer(saved / "savepoint.json")  # format 2 is known
     (saved / "savepoint.json.sha256").unlink()
-    refused(tmp_path, saved, SavepointCorrupt, "has savepoint.json format 2", "formats up to 1", "upgrade forkpoint")
+    refused(tmp_path, saved, SavepointCorrupt, "has savepoint.json format 3", "formats up to 2", "upgrade forkpoint")
 
 
 def test_a_checkpoint_of_a_newer_format_or_cut_short(tmp_path: Path) -> None:

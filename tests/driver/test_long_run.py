@@ -149,9 +149,9 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(tmp_path: Path,
 
     collect = driver.history.collect_garbage
 
-    def counted(run: str, num_retained: int, pinned: Collection[int]) -> None:
+    def counted(run: str, num_retained: int, pinned: Collection[int], since: Collection[int]) -> None:
         collected.append(driver.status().epoch)
-        collect(run, num_retained, pinned)
+        collect(run, num_retained, pinned, since)
 
     monkeypatch.setattr(driver.parts.savepoints, "_export", slow_export)
     monkeypatch.setattr(History, "collect_garbage", lambda history, *given: counted(*given))

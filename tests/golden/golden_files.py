@@ -30,6 +30,8 @@ PLACES = {
     "endpoint.json": "records/endpoint.json",
     "lease.json": "records/lease.json",
     "plan.json": "records/plan.json",
+    "reference": "base/references/*.json",
+    "last-savepoints.json": "records/last-savepoints.json",
     ARROW: "checkpoint/jobs/*/*/*/*.arrow",
 }
 FACTS = ("id", "job", "epoch", "parallelism", "max_parallelism", "sources", "watermarks", "input_watermarks")

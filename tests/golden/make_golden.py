@@ -18,16 +18,24 @@ from unittest.mock import patch
 import golden_files
 import golden_job
 
+from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.lease import LEASE, Lease
+from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.plan import PLAN, Plan, PlanInput, PlanOperator
 from forkpoint.checkpoint.savepoint_manifest import Savepoint
 from forkpoint.driver.commit.claims import CLAIM, Claim
 from forkpoint.driver.run import epochs
+from forkpoint.driver.savepoints.earlier import LAST, LastSavepoints, Made
 from forkpoint.driver.scale import layouts
 from forkpoint.driver.start.programs import PROGRAM, Program
 from forkpoint.protocol.endpoint import ENDPOINT, Endpoint
 from forkpoint.savepoint.catalog.labels import LABEL, Label
+from forkpoint.savepoint.export import increment
+from forkpoint.savepoint.export.exporter import export_savepoint
+from forkpoint.savepoint.format.opened_savepoint import open_savepoint
+from forkpoint.savepoint.format.tasks import run_here
 from forkpoint.state_processor import SavepointReader
+from forkpoint.storage.base import LocalStorage
 from forkpoint.testing import Eof
 
 RECORDS: dict[str, tuple[Any, Any]] = {
@@ -46,6 +54,10 @@ RECORDS: dict[str, tuple[Any, Any]] = {
             started_ms=5,
             log="l",
         ),
+    ),
+    "last-savepoints.json": (
+        LAST,
+        LastSavepoints(savepoints=[Made(savepoint="s-1", epoch=5, url="file:///state/savepoints/golden", directory="s-1")]),
     ),
     "lease.json": (LEASE, Lease(job="golden", run="r-1", renewals=3, ttl_ms=3000, epoch=9)),
     "plan.json": (
@@ -84,11 +96,10 @@ RECORDS: dict[str, tuple[Any, Any]] = {
 def main(target: Path) -> None:
     if target.exists():
         sys.exit(f"{target} is there already; golden files are never made anew")
-    small_changes = partial(layouts.JobSpec, inline_bytes=2_500)  # so that some are files, others inline
     with (
         tempfile.TemporaryDirectory() as scratch,
         patch.object(epochs, "SNAPSHOT_CHAIN", 1),  # so that the few epochs have snapshots, and changes after them
-        patch.object(layouts, "JobSpec", small_changes),
+        patch.object(layouts, "INLINE_BYTES", 5_000),  # so that some changes are files, others inline
     ):
         expected = make(target, Path(scratch))
     (target / "expected.json").write_text(json.dumps(expected, indent=0, ensure_ascii=False) + "\n")
@@ -102,8 +113,9 @@ def make(target: Path, scratch: Path) -> dict[str, Any]:
 
     stopped = golden_job.run(inputs, scratch / "stopped", stop=Eof(savepoint=True))
     assert stopped.savepoint is not None
-    reader = SavepointReader.read(stopped.savepoint)
-    shutil.copytree(stopped.savepoint.removeprefix("file://"), target / "savepoint")
+    referring(scratch / "stopped", target)
+    reader = SavepointReader.read(target / "savepoint")
+    assert golden_files.entries(reader) == golden_files.entries(SavepointReader.read(stopped.savepoint))
     resumed = golden_job.run(inputs, scratch / "resumed", restore=str(target / "savepoint"))
     check(whole, golden_job.outputs(stopped), golden_job.outputs(resumed))
 
@@ -124,6 +136,18 @@ def make(target: Path, scratch: Path) -> dict[str, Any]:
         "records": {name: record.content() for name, (_, record) in RECORDS.items()},
         "rest": golden_job.outputs(resumed),
     }
+
+
+def referring(root: Path, target: Path) -> None:
+    """A savepoint of the job that refers to one of an earlier epoch, `base`."""
+    storage, epochs = LocalStorage(str(root)), History(LocalStorage(str(root)), JobPaths(golden_job.JOB))
+    export = partial(export_savepoint, storage=storage, run_tasks=run_here)
+    with patch.object(increment, "LEAST_BYTES", 0), patch.object(increment, "LARGEST_SHARE", 100):
+        last = epochs.load(epochs.epochs()[-1])
+        export(manifest=epochs.load(last.epoch - 1), target=LocalStorage(str(target / "base")), savepoint_id="base")
+        base = open_savepoint(LocalStorage(str(target)), "base")
+        made = export(manifest=last, target=LocalStorage(str(target / "savepoint")), savepoint_id="s-2", earlier=base)
+    assert any(file.changes for file in made.files)
 
 
 def facts(savepoint: Savepoint) -> dict[str, Any]:

@@ -79,4 +79,4 @@ def test_every_current_format_has_golden_files() -> None:
 
 def test_golden_files_stay_small() -> None:
     size = sum(file.stat().st_size for golden in GOLDEN for file in golden.rglob("*") if file.is_file())
-    assert size < 320_000 * len(GOLDEN)
+    assert size < 450_000 * len(GOLDEN)

@@ -188,9 +188,9 @@ def states(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_a_newer_format_is_told_as_such(root: Path) -> None:
-    reseal(root, lambda content: content.update(format_version=2, novelty=True))
+    reseal(root, lambda content: content.update(format_version=3, novelty=True))
     for _ in range(2):
-        with pytest.raises(SavepointCorrupt, match=r"format 2, this forkpoint reads formats up to 1; upgrade"):
+        with pytest.raises(SavepointCorrupt, match=r"format 3, this forkpoint reads formats up to 2; upgrade"):
             open_savepoint(str(root / "s"))
         (root / "s" / "savepoint.json.sha256").unlink(missing_ok=True)
 

@@ -22,11 +22,16 @@ from example_counts import examples
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint.export import chain_reader, export_task
+from forkpoint.savepoint.catalog.dispose import dispose_savepoint
+from forkpoint.savepoint.edit.writer import SavepointWriter
+from forkpoint.savepoint.export import chain_reader, export_task, increment
 from forkpoint.savepoint.export.exporter import export_savepoint
 from forkpoint.savepoint.format import sorting
-from forkpoint.savepoint.format.opened_savepoint import open_savepoint, verify_files
+from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint, verify_files
+from forkpoint.savepoint.format.references import storage_around
 from forkpoint.savepoint.format.tasks import run_here
+from forkpoint.savepoint.inspect.diff import diff
+from forkpoint.savepoint.inspect.reader import SavepointReader
 from forkpoint.savepoint.restore import import_task
 from forkpoint.savepoint.restore.compatibility import ProgramOperator
 from forkpoint.savepoint.restore.importer import import_savepoint
@@ -170,9 +175,15 @@ def test_state_survives_savepoints_and_rescaling(data: st.DataObject) -> None:
         patch.setattr(chain_reader, "BLOCK_ENTRIES", draw(st.sampled_from([1, 3, 10**5])))
         root = LocalStorage(directory)
         cluster = Cluster(root, "job", draw(parallelisms), draw(max_parallelisms), types)
+        patch.setattr(increment, "LEAST_BYTES", draw(st.sampled_from([0, 0, 10**9])))
+        patch.setattr(increment, "LARGEST_SHARE", draw(st.sampled_from([0.5, 3, 100])))
         for generation in range(draw(st.integers(1, 2))):
             operator = run_epochs(draw, cluster, models, keys, values, spaces)
-            cluster = through_savepoint(draw, root, cluster, types, generation)
+            earlier = None
+            for number in range(draw(st.integers(0, 3))):  # savepoints before, to which it may refer
+                earlier = saved(root, cluster, f"{generation}/{number}", earlier)
+                operator = run_epochs(draw, cluster, models, keys, values, spaces)
+            cluster = through_savepoint(draw, root, cluster, types, generation, earlier)
             check_keyed(cluster, models)
             check_operator_state(cluster, *operator)
 
@@ -200,15 +211,46 @@ def some_of(known: list[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.sampled_from(known), max_size=4) if known else st.just([])
 
 
-def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, generation: int) -> Cluster:
-    target = LocalStorage(f"{root.root}/elsewhere/{generation}")
-    saved = export_savepoint(
-        storage=root, manifest=old.manifest, target=target, savepoint_id=f"s{generation}", run_tasks=run_here
+def saved(root: LocalStorage, cluster: Cluster, name: str, earlier: OpenedSavepoint | None) -> OpenedSavepoint:
+    target = LocalStorage(f"{root.root}/elsewhere/{name}")
+    savepoint = export_savepoint(
+        storage=root,
+        manifest=cluster.manifest,
+        target=target,
+        savepoint_id=name.replace("/", "-"),
+        run_tasks=run_here,
+        earlier=earlier,
     )
-    opened = open_savepoint(target.url)
-    assert opened.savepoint == saved
+    opened = open_savepoint(*storage_around(target))
+    assert opened.savepoint == savepoint == open_savepoint(target.url).savepoint
     verified = verify_files(opened)
-    assert verified.entries == sum(state.entries for operator in saved.operators for state in operator.states)
+    states = [state for operator in savepoint.operators for state in operator.states]
+    assert verified.entries == sum(state.entries for state in states)
+    if savepoint.format_version > 1:
+        whole = full(root, cluster, f"full/{name}")
+        edited = SavepointWriter.from_existing_savepoint(SavepointReader(opened)).write(f"{root.root}/edited/{name}")
+        for other in (opened.url, edited.path):
+            assert diff(whole, other).same
+        assert edited.metadata.format_version == 1
+        columns = [(s.uid, s.name, s.to_arrow().num_rows) for s in edited.states]
+        assert columns == [(s.uid, s.name, s.count) for s in SavepointReader(opened).states]
+    return opened
+
+
+def full(root: LocalStorage, cluster: Cluster, name: str) -> str:
+    """The same savepoint without references."""
+    target = LocalStorage(f"{root.root}/{name}")
+    savepoint = export_savepoint(storage=root, manifest=cluster.manifest, target=target, savepoint_id="full", run_tasks=run_here)
+    assert savepoint.format_version == 1
+    return target.url
+
+
+def through_savepoint(
+    draw: Any, root: LocalStorage, old: Cluster, types: Any, generation: int, earlier: OpenedSavepoint | None
+) -> Cluster:
+    opened = saved(root, old, f"{generation}/last", earlier)
+    if earlier is not None and draw(st.booleans()):
+        dispose_savepoint(earlier, runs=[], savepoints=[], force=True)
     job, parallelism = f"job {generation}", draw(parallelisms)
     max_parallelism = draw(st.one_of(st.just(old.max_parallelism), max_parallelisms))
     plan = plan_restore(Saved.of(opened.savepoint), old.manifest.states, [ProgramOperator(UID, True, complete=False)])
@@ -224,7 +266,7 @@ def through_savepoint(draw: Any, root: LocalStorage, old: Cluster, types: Any, g
         run_tasks=run_here,
     )
     assert {ref.subtask for ref in refs} == set(range(parallelism))
-    parent = Parent(kind="savepoint", savepoint_id=saved.id)
+    parent = Parent(kind="savepoint", savepoint_id=opened.savepoint.id)
     new = Cluster(root, job, parallelism, max_parallelism, types, epoch, parent, refs, plan.states)
     assert not [path for path in root.list(JobPaths(job).directory) if "staging" in path]
     return new

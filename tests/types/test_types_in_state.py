@@ -23,7 +23,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.namespace import Namespace
 from forkpoint.runtime.state.operator_state import OperatorState
-from forkpoint.savepoint.format.entries import EntryTarget, codec_of
+from forkpoint.savepoint.format.entries import EntryTarget, as_binary, codec_of
 from forkpoint.state import Changes, kg_of
 from forkpoint.state.dict_store import DictStore
 from forkpoint.types import Row, TypeInformation, Types, type_of
@@ -150,7 +150,10 @@ class Place:
         groups = np.array([0 if record.is_operator_state else kg_of(k) for k in keys], np.int64)
         moved = EntryTarget(record.sid, record.ttl_ms is not None, 0, 5)
         table = codec.to_table(groups, keys, values)
+        assert codec_of(record).table_of(groups, *as_binary((keys, values))).equals(table)
         got = codec.to_entries(table, moved)
+        if record.kind != "list":
+            assert [each.to_pylist() for each in codec.to_binary(table, moved)] == list(got)
         rest = codec.finish(moved)
         other = Place(self.kind, self.of)
         other.store.apply(Changes([*got[0], *rest[0]], [*got[1], *rest[1]]), 1, 0)

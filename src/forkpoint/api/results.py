@@ -154,18 +154,26 @@ class JobClient:
         atexit.register(self._thread.join, _EXIT_WAIT_SECONDS)
 
     def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+        self,
+        advance_to_end_of_event_time: bool = False,
+        savepoint_directory: str | None = None,
+        *,
+        self_contained: bool = False,
     ) -> Future[str]:
         """Stop the job with a savepoint, atomically; the future returns its path.
 
         ``advance_to_end_of_event_time``: fire all event-time timers and windows first.
         """
         self._wait_at_exit()
-        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=advance_to_end_of_event_time).done
+        drain = advance_to_end_of_event_time
+        return self.job.driver.savepoint(savepoint_directory, stop=True, drain=drain, self_contained=self_contained).done
 
-    def trigger_savepoint(self, savepoint_directory: str | None = None, label: str | None = None) -> Future[str]:
-        """Take a savepoint while the job continues; the future returns its path."""
-        return self.job.driver.savepoint(savepoint_directory, label).done
+    def trigger_savepoint(
+        self, savepoint_directory: str | None = None, label: str | None = None, *, self_contained: bool = False
+    ) -> Future[str]:
+        """Take a savepoint while the job continues; the future returns its path. ``self_contained``: it does not refer to files
+        of earlier savepoints."""
+        return self.job.driver.savepoint(savepoint_directory, label, self_contained=self_contained).done
 
     def rescale(self, parallelism: int) -> Future[int]:
         """Change the parallelism while the job runs; the future returns the first epoch with the new parallelism."""

@@ -60,23 +60,24 @@ R = TypeVar("R", bound=Record)
 class Format(Generic[R]):
     """Reads and writes one kind of file.
 
-    `model` describes version `version`, the only value that its field `format_version` accepts. `upgrades[v]` converts a parsed
-    file of version v to version v + 1; reading applies as many as needed.
+    `model` describes version `version`, which its field `format_version` accepts. `upgrades[v]` converts a parsed
+    file of version v to version v + 1; reading applies as many as needed. `also`: versions that the model accepts, too.
     """
 
     name: str
     model: type[R]
     version: int
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    also: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if sorted(self.upgrades) != list(range(self.oldest, self.version)):
+        if sorted(self.upgrades) != list(range(min(self.upgrades, default=self.version), self.version)):
             raise ValueError(f"{self.name}: upgrades {sorted(self.upgrades)} do not lead to version {self.version}")
 
     @property
     def oldest(self) -> int:
         """The oldest readable version."""
-        return min(self.upgrades, default=self.version)
+        return min([*self.upgrades, *self.also, self.version])
 
     def dump(self, record: R) -> bytes:
         """The record as a file. Raises a ValueError with the reason if the record would not be read back unchanged."""
@@ -101,7 +102,7 @@ class Format(Generic[R]):
             return self.model.from_content(content)
         except ValidationError as error:
             why = _explain(error, self.model, content)
-            raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {self.version}: {why}") from error
+            raise SavepointCorrupt(f"{file}: is not a valid {self.name} of format {content['format_version']}: {why}") from error
 
     def load_if_whole(self, storage: Storage, path: str) -> R | None:
         """Load a record that no run depends on: returns None if it is missing, and logs and returns None if it is damaged."""
@@ -119,7 +120,7 @@ class Format(Generic[R]):
 
     def _of_this_version(self, content: dict[str, Any], file: str) -> dict[str, Any]:
         found = content.get("format_version")
-        if found == self.version and not isinstance(found, bool):
+        if found in (self.version, *self.also) and not isinstance(found, bool):
             return content
         if not isinstance(found, int) or isinstance(found, bool):
             raise SavepointCorrupt(

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 
 
+MOST_EPOCHS = 1000
+"""Epochs whose changes are kept for the next savepoint: every commit lists the manifests."""
+
+
 @dataclass(frozen=True, slots=True)
 class GcPlan:
     """The files to remove, in this order, and the epochs that can still be restored.
@@ -44,11 +48,13 @@ def plan_gc(
     num_retained: int = 10,
     pinned: Collection[int] = (),
     protected: Collection[str] = (),
+    since: Collection[int] = (),
 ) -> GcPlan:
     """Find the garbage among `files`, the paths listed below the job's directory.
 
     `manifests` are all of the job's manifests on storage. `pinned` are epochs in use, for example by a savepoint that is
-    being written. `protected` are paths in use elsewhere, for example by a run forked from a checkpoint of this job. Files
+    being written. `protected` are paths in use elsewhere, for example by a run forked from a checkpoint of this job. The changes
+    after the first of the epochs `since` for which they are not `many_changes` stay for the next savepoint. Files
     that are not of an epoch (job.json, runs, unknown ones) are never removed.
 
     Raises ConfigError if `num_retained` is less than 1, and StorageError if `files` has a committed manifest that
@@ -68,6 +74,13 @@ def plan_gc(
     newest = max(history)
     retained = sorted({*sorted(history)[-num_retained:], *(epoch for epoch in pinned if epoch in history)})
     needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
+    base = next((epoch for epoch in sorted(since) if not many_changes(history, epoch)), None)
+    if base is not None:
+        for epoch, manifest in history.items():
+            if epoch >= base:
+                needed.add(paths.manifest(epoch))
+            if epoch > base:
+                needed.update(changes.path for changes in manifest.changes if changes.path is not None)
     staged = staged_epochs(history[epoch] for epoch in retained)
     old_manifests: list[str] = []
     garbage: list[str] = []
@@ -92,6 +105,14 @@ def plan_gc(
             garbage.append(path)
     newest_first = tuple(sorted(old_manifests, reverse=True))
     return GcPlan(newest_first, tuple(sorted(garbage)), tuple(retained))
+
+
+def many_changes(history: Mapping[int, Manifest], since: int) -> bool:
+    """Whether the changes after an epoch are more than half as large as the state, or of very many epochs."""
+    later = [manifest for epoch, manifest in history.items() if epoch > since]
+    written = sum(changes.bytes for manifest in later for changes in manifest.changes)
+    state = sum(snapshot.bytes for snapshot in history[max(history)].snapshots)
+    return len(later) > MOST_EPOCHS or written * 2 > state
 
 
 def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozenset[str]:

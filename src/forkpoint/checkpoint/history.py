@@ -173,9 +173,9 @@ class History:
             details.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return f"run {manifest.run!r} ({', '.join(details)})"
 
-    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int]) -> None:
-        """Remove files that no retained checkpoint needs. Raises StaleGeneration unless ``run`` is the job's newest: any other
-        run does not know the pinned epochs.
+    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int], since: Collection[int] = ()) -> None:
+        """Remove files that no retained checkpoint needs; see ``plan_gc``. Raises StaleGeneration unless ``run`` is the job's
+        newest: any other run does not know the pinned epochs.
 
         It lists only files written since the last collection. The first, and every ``LIST_ALL_EVERY``-th, collection lists all
         files, to find those of tasks that outlived their epoch.
@@ -184,7 +184,7 @@ class History:
         checkpoints = self.storage.list(self.paths.checkpoints)
         manifests = self._outlines(self._epochs(checkpoints))
         files = [*self.known.paths, *checkpoints]
-        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned)
+        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned, since=since)
         newest = manifests[max(manifests)]
         if newest.run != run:
             mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)

@@ -1,6 +1,7 @@
 """Formats and parses all paths below the state root.
 
     jobs/<job>/job.json
+    jobs/<job>/last-savepoints.json                   on whose files the next savepoint may build
     jobs/<job>/runs/<run>/run.json
     jobs/<job>/runs/<run>/plan.json                   its operators and their connections
     jobs/<job>/runs/<run>/endpoint.json               while it runs: its address
@@ -26,6 +27,7 @@
         sources/<uid>/<name>
         operators/<uid>/<state>/part-<k>.parquet
         operators/<uid>/_timers/part-<k>.parquet
+        references/<id>.json                          of its files that another savepoint needs
 
 Epochs have twelve digits, so names sort like numbers. User-defined names (jobs, uids, states) are escaped: ASCII letters, digits,
 "-", "." and "_" stay, and any other UTF-8 byte becomes "!" and two hex digits. So does a leading "." or "_", because readers of
@@ -135,6 +137,7 @@ class JobPaths:
         self.job = job
         self.directory = f"{JOBS}/{escape(job)}"
         self.job_file = f"{self.directory}/job.json"
+        self.last_savepoints = f"{self.directory}/last-savepoints.json"
         self.runs = f"{self.directory}/runs"
         self.checkpoints = f"{self.directory}/checkpoints"
         self.changelog_directory = f"{self.directory}/changelog"

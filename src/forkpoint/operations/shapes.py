@@ -60,7 +60,7 @@ def _listed_json(path: str, savepoint: Savepoint) -> dict[str, Any]:
     from forkpoint.savepoint.catalog.display import totals
 
     entries, size = totals(savepoint)
-    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms")
+    shown = attributes(savepoint, "id job run epoch created_ms label note drained schedule_ms own_bytes")
     return {**shown, "entries": entries, "bytes": size, "path": path}
 
 

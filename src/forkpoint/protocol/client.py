@@ -108,15 +108,16 @@ class RunClient:
         *,
         skip_unreadable: bool = False,
         epoch: int | None = None,
+        self_contained: bool = False,
     ) -> Pending[m.SavepointAnswer]:
         """Request a savepoint of the newest or an earlier epoch."""
-        return self._begin(m.SavepointRequest(directory, label, note, skip_unreadable, epoch))
+        return self._begin(m.SavepointRequest(directory, label, note, skip_unreadable, epoch, self_contained))
 
     def stop(
-        self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False
+        self, directory: str | None = None, *, drain: bool = False, skip_unreadable: bool = False, self_contained: bool = False
     ) -> Pending[m.SavepointAnswer]:
         """Request the end of the job with a savepoint."""
-        return self._begin(m.StopRequest(directory, drain, skip_unreadable))
+        return self._begin(m.StopRequest(directory, drain, skip_unreadable, self_contained))
 
     def rescale(self, parallelism: int) -> Pending[m.RescaleAnswer]:
         """Request another parallelism."""

@@ -348,7 +348,7 @@ class LongRequest(Request[Accepted], Generic[L], frozen=True):
 
 class SavepointRequest(LongRequest[SavepointAnswer], frozen=True):
     """``directory``: the absolute path or URL of the savepoint's parent directory; None: the job's default. ``epoch``: an earlier
-    epoch whose files still exist; None: the newest."""
+    epoch whose files still exist; None: the newest. ``self_contained``: it refers to no files of an earlier savepoint."""
 
     operation = "savepoint"
     outcome = SavepointAnswer
@@ -357,6 +357,7 @@ class SavepointRequest(LongRequest[SavepointAnswer], frozen=True):
     note: str | None = None
     skip_unreadable: bool = False
     epoch: int | None = None
+    self_contained: bool = False
 
 
 class StopRequest(LongRequest[SavepointAnswer], frozen=True):
@@ -367,6 +368,7 @@ class StopRequest(LongRequest[SavepointAnswer], frozen=True):
     directory: str | None = None
     drain: bool = False
     skip_unreadable: bool = False
+    self_contained: bool = False
 
 
 class RescaleRequest(LongRequest[RescaleAnswer], frozen=True):

@@ -539,7 +539,7 @@ Text = Annotated[str, Field(max_length=2_000)]
 
 
 class SavepointBody(BaseModel):
-    """A savepoint request with Flink's fields. ``label``, ``note`` and ``skip-unreadable`` are forkpoint's."""
+    """Flink's fields of a savepoint request, and forkpoint's ``label``, ``note``, ``skip-unreadable`` and ``self-contained``."""
 
     target_directory: Text | None = Field(None, alias="target-directory")
     cancel_job: bool = Field(False, alias="cancel-job")
@@ -548,6 +548,7 @@ class SavepointBody(BaseModel):
     label: Text | None = None
     note: Text | None = None
     skip_unreadable: bool = Field(False, alias="skip-unreadable")
+    self_contained: bool = Field(False, alias="self-contained")
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -558,6 +559,7 @@ class StopBody(BaseModel):
     format_type: Literal["CANONICAL", "NATIVE"] | None = Field(None, alias="formatType")
     trigger_id: Text | None = Field(None, alias="triggerId")
     skip_unreadable: bool = Field(False, alias="skip-unreadable")
+    self_contained: bool = Field(False, alias="self-contained")
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -25,9 +25,11 @@ if TYPE_CHECKING:  # `as` re-exports a name to type checkers
         read_changes as read_changes,
         read_snapshot as read_snapshot,
         read_snapshot_columns as read_snapshot_columns,
+        state_key_column as state_key_column,
         write_change_columns as write_change_columns,
         write_changes as write_changes,
         write_snapshot as write_snapshot,
+        write_snapshot_columns as write_snapshot_columns,
     )
     from forkpoint.state.host_changes import HostChanges as HostChanges
     from forkpoint.state.keygroups import (

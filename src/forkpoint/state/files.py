@@ -23,6 +23,7 @@ _BATCH_BYTES = 8 << 20  # of values
 Columns = tuple[pa.Array, pa.Array]
 """Keys and values, as large_binary; a value is null for a delete."""
 
+_HEAD = np.dtype([("kg", ">u2"), ("sid", ">u4"), ("length", ">u4")])  # of a store key of state
 _STEP = 64  # entries read at once; a batch exceeds a limit by less than one step
 
 
@@ -56,6 +57,15 @@ def in_key_order(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _ascending(keys: pa.Array) -> bool:
     return len(keys) < 2 or bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
+
+
+def state_key_column(kgs: npt.NDArray[np.int64], sid: int, keys: pa.Array, namespaces: pa.Array | None = None) -> pa.Array:
+    """`state_key` of encoded keys in a binary array, as large_binary."""
+    heads = np.empty(len(keys), _HEAD)
+    heads["kg"], heads["sid"], heads["length"] = kgs, sid, pc.binary_length(keys).to_numpy()
+    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEAD.itemsize), len(keys), [None, pa.py_buffer(heads)])
+    parts = [each.cast(pa.large_binary()) for each in (column.cast(pa.binary()), keys, namespaces) if each is not None]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
 
 
 def read_changes(data: bytes, name: str = "changelog") -> Changes:
@@ -97,6 +107,16 @@ def write_snapshot(entries: Iterable[tuple[bytes, bytes]], count: Count | None =
         if count is not None:
             count.add(*columns)
         writer.write(*columns)
+    return writer.finish()
+
+
+def write_snapshot_columns(columns: Columns) -> bytes:
+    """`write_snapshot` in Arrow."""
+    keys, values = columns
+    if not _ascending(keys):
+        raise ValueError("the entries of a snapshot are not in key order")
+    writer = ArrowFileWriter(SNAPSHOT)
+    writer.write(keys, values)
     return writer.finish()
 
 

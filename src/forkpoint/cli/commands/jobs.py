@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SKIP_UNREADABLE = click.option(
     "--skip-unreadable", is_flag=True, help="Leave out entries that do not fit their types, and list them in savepoint.json."
 )
+SELF_CONTAINED = click.option(
+    "--self-contained", is_flag=True, help="Do not refer to files of earlier savepoints, so that it can be copied alone."
+)
 _STYLES = {"running": "green", "restarting": "yellow", "lost": "red", "failed": "red", "silent": "yellow"}
 
 
@@ -76,7 +79,10 @@ def _row(view: RunView) -> list[str | Text]:
 @click.option("--label", help="A name for it, for `run -s` and `show`; no schedule removes a labelled savepoint.")
 @click.option("--note", help="A remark, shown with the savepoint.")
 @SKIP_UNREADABLE
-def savepoint(job: str, directory: str | None, label: str | None, note: str | None, skip_unreadable: bool) -> None:
+@SELF_CONTAINED
+def savepoint(
+    job: str, directory: str | None, label: str | None, note: str | None, skip_unreadable: bool, self_contained: bool
+) -> None:
     """Take a savepoint of JOB while it runs, and print its path.
 
     The savepoint is a new directory below DIRECTORY, a path or URL; by default below the state root.
@@ -88,6 +94,7 @@ def savepoint(job: str, directory: str | None, label: str | None, note: str | No
         label=label,
         note=note,
         skip_unreadable=skip_unreadable,
+        self_contained=self_contained,
         state_root=settings.given_root,
         observer=settings.output,
     )
@@ -110,7 +117,8 @@ def rescale(job: str, parallelism: int) -> None:
 @click.option("--drain", is_flag=True, help="First fire all timers and windows; use it if the job will not resume.")
 @click.option("-p", "--savepoint-path", metavar="DIR", type=PlaceType(), help="The directory for the savepoint: a path or URL.")
 @SKIP_UNREADABLE
-def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool) -> None:
+@SELF_CONTAINED
+def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: bool, self_contained: bool) -> None:
     """Stop JOB with a savepoint, and print the savepoint's path. No epoch is committed after it."""
     settings = current()
     stopped = operations.stop(
@@ -118,6 +126,7 @@ def stop(job: str, drain: bool, savepoint_path: str | None, skip_unreadable: boo
         savepoint_path,
         drain=drain,
         skip_unreadable=skip_unreadable,
+        self_contained=self_contained,
         state_root=settings.given_root,
         observer=settings.output,
     )

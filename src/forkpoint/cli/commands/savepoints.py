@@ -40,8 +40,8 @@ def savepoints(job: str | None) -> None:
             out.line(f"no savepoints{'' if job is None else f' of job {job!r}'} below {settings.state_root.place}")
             return
         if complete:
-            titles = ["JOB", "SAVEPOINT", "EPOCH", "CREATED (UTC)", "ENTRIES", "SIZE", "LABEL", "NOTE"]
-            out.table(titles, [_listed_row(each.job, s) for each, s in complete], right=("EPOCH", "ENTRIES", "SIZE"))
+            titles = ["JOB", "SAVEPOINT", "EPOCH", "CREATED (UTC)", "ENTRIES", "SIZE", "OWN", "LABEL", "NOTE"]
+            out.table(titles, [_listed_row(each.job, s) for each, s in complete], right=("EPOCH", "ENTRIES", "SIZE", "OWN"))
         for each in broken:
             word = "unfinished" if each.listed.unfinished else "damaged"
             out.line(Text(f"{word}: ", "yellow") + Text(each.listed.problem or ""))
@@ -59,6 +59,7 @@ def _listed_row(job: str, savepoint: Savepoint) -> list[str | Text]:
         text.moment(savepoint.created_ms),
         text.number(entries),
         text.size(size),
+        text.size(savepoint.own_bytes),
         label or "",
         (savepoint.note or "") + (" (drained)" if savepoint.drained else ""),
     ]
@@ -88,6 +89,7 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
         "scheduled": None if savepoint.schedule_ms is None else f"one every {text.duration(savepoint.schedule_ms)}",
         "drained": "yes: all timers and windows fired early" if savepoint.drained else None,
         "state": f"{text.number(entries)} entries, {text.size(size)}",
+        "refers to": _references(savepoint),
         "pickles": f"possible in {pickled}" if (pickled := _pickled(savepoint)) else None,
         "left out": ", ".join(f"{text.number(s.entries)} of {s.uid}/{s.state}" for s in savepoint.left_out) or None,
         "parallelism": f"{savepoint.parallelism}, max parallelism {savepoint.max_parallelism}",
@@ -101,6 +103,14 @@ def _show(out: TextOutput, path: str, savepoint: Savepoint) -> None:
     if rows := operator_rows(savepoint):
         out.table([title.upper() for title in OPERATOR_TITLES], rows, right=("ENTRIES", "SIZE"))
     _show_sources(out, savepoint)
+
+
+def _references(savepoint: Savepoint) -> str | None:
+    """The earlier savepoints whose files it needs, and the size of its own."""
+    if not savepoint.referred:
+        return None
+    others = ", ".join(sorted(savepoint.referred))
+    return f"files of {others}, which stay as long as it does; {text.size(savepoint.own_bytes)} are its own"
 
 
 def _pickled(savepoint: Savepoint) -> str:

@@ -24,13 +24,16 @@ class GarbageCollection:
     num_retained: int
     _collected: int = 0  # the newest epoch at the last collection
 
-    def collect_if_due(self, newest: Manifest, pinned: Callable[[], Collection[int]]) -> None:
-        """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints."""
+    def collect_if_due(
+        self, newest: Manifest, pinned: Callable[[], Collection[int]], since: Callable[[], Collection[int]] = tuple
+    ) -> None:
+        """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints. ``since``: the epochs of
+        the last savepoints."""
         if newest.epoch < self._collected + EVERY_EPOCHS:
             return
         self._collected = newest.epoch
         try:
-            self.history.collect_garbage(self.run, self.num_retained, pinned())
+            self.history.collect_garbage(self.run, self.num_retained, pinned(), since())
         except StaleGeneration:
             raise
         except Exception:

@@ -23,6 +23,7 @@ from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.failures import FailureRecord
 from forkpoint.driver.run.requests import Inbox
 from forkpoint.driver.savepoints.background import Savepoints
+from forkpoint.driver.savepoints.earlier import Earlier
 from forkpoint.driver.savepoints.schedule import Schedule
 from forkpoint.driver.scale.autoscaling import Autoscaler
 from forkpoint.driver.scale.layouts import Layouts
@@ -138,7 +139,7 @@ def assemble(
         layouts=layouts,
         rescaling=Rescaling(history, executor, now_ms, listener),
         autoscaler=autoscaler,
-        savepoints=Savepoints(history, executor, options.savepoint_directory, now_ms, listener),
+        savepoints=Savepoints(history, executor, options.savepoint_directory, now_ms, listener, Earlier(history)),
         schedule=_schedule(run, history, now_ms),
         garbage=GarbageCollection(history, run.id, options.checkpoint.num_retained),
         lease=lease,

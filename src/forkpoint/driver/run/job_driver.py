@@ -109,9 +109,11 @@ class JobDriver:
         drain: bool = False,
         skip_unreadable: bool = False,
         epoch: int | None = None,
+        self_contained: bool = False,
     ) -> SavepointRequest:
         """Request a savepoint of the last committed epoch, or of ``epoch``. With ``stop``, the run commits no further epoch."""
-        request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip_unreadable, epoch=epoch)
+        skip, own = skip_unreadable, self_contained
+        request = SavepointRequest(directory, label, note, stop, drain, skip_unreadable=skip, epoch=epoch, self_contained=own)
         self._enqueue(request)
         return request
 
@@ -414,7 +416,8 @@ class JobDriver:
                 if not runner.trial.active:
                     self._trial = None
             self._autoscale(runner, full=worked and runner.planner.full)
-            self.parts.garbage.collect_if_due(runner.manifest, partial(self._pinned, runner))
+            pinned, since = partial(self._pinned, runner), self.parts.savepoints.earlier.since
+            self.parts.garbage.collect_if_due(runner.manifest, pinned, since)
             if streams is not None and (failure := streams.failure()) is not None:
                 raise failure
             self._wait(runner, worked, began, pace)

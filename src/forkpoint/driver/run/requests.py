@@ -23,7 +23,7 @@ ABANDON_SECONDS = 10.0  # time for savepoints in progress to complete after a ca
 class SavepointRequest:
     """``stop``: end the job with this savepoint. ``drain``: fire all timers first. ``schedule_ms``: the interval of the
     requesting schedule. ``skip_unreadable``: leave out entries that don't fit their types. ``epoch``: an earlier epoch whose
-    files still exist; None: the last committed one."""
+    files still exist; None: the last committed one. ``self_contained``: it refers to no earlier savepoint."""
 
     directory: str | None = None
     label: str | None = None
@@ -33,6 +33,7 @@ class SavepointRequest:
     schedule_ms: int | None = None
     skip_unreadable: bool = False
     epoch: int | None = None
+    self_contained: bool = False
     done: Future[str] = field(default_factory=Future)
 
 

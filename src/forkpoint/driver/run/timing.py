@@ -63,8 +63,8 @@ class Pace:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Within the block, a thread of this process leaves Python to one that waits for it after ``TURN_SECONDS``. By default, it takes
-    5 ms: a sink's thread, which waits for Python after each answer of its system, then takes as long as an epoch."""
+    """Within the block, a thread of this process leaves Python to one that waits for it after ``TURN_SECONDS``. By default, it
+    takes 5 ms: a sink's thread, which waits for Python after each answer of its system, then takes as long as an epoch."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_SECONDS))
     try:

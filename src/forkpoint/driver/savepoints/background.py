@@ -15,6 +15,7 @@ from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.driver.observe.events import Listener, SavepointEnded, SavepointProgressed
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import CancelRequest, Inbox, SavepointRequest
+from forkpoint.driver.savepoints.earlier import Earlier
 from forkpoint.errors import ConfigError, JobFailed, NotFound
 from forkpoint.savepoint.catalog.listing import free_label
 from forkpoint.savepoint.catalog.names import new_savepoint_id
@@ -36,6 +37,7 @@ class Savepoints:
     directory: str | None
     now_ms: Callable[[], int]
     listener: Listener
+    earlier: Earlier
     _pinned: dict[str, int] = field(default_factory=dict)
     _labels: set[str] = field(default_factory=set)  # of savepoints in progress
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -126,6 +128,7 @@ class Savepoints:
         with self._reserved(request.label):
             try:
                 report(0, 1)
+                earlier = None if request.self_contained else self.earlier.beside(target)
                 savepoint = export_savepoint(
                     storage=storage,
                     manifest=manifest,
@@ -138,10 +141,12 @@ class Savepoints:
                     created_ms=self.now_ms(),
                     schedule_ms=request.schedule_ms,
                     skip_unreadable=request.skip_unreadable,
+                    earlier=earlier,
                 )
             except Exception as error:
                 self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, failure=str(error)))
                 raise
+            self.earlier.made(savepoint, target)
             self.listener.on_event(SavepointEnded(savepoint_id, manifest.epoch, target.url, at_ms=self.now_ms()))
         for state in savepoint.left_out:
             log.warning(

@@ -110,10 +110,10 @@ class Commands:
                 return driver.rescale(parallelism).done
             case m.HandOverRequest(successor):
                 return driver.hand_over(successor).done
-            case m.StopRequest(directory, drain, skip):
-                return driver.savepoint(directory, stop=True, drain=drain, skip_unreadable=skip).done
-            case m.SavepointRequest(directory, label, note, skip, epoch):
-                return driver.savepoint(directory, label, note, skip_unreadable=skip, epoch=epoch).done
+            case m.StopRequest(directory, drain, skip, own):
+                return driver.savepoint(directory, stop=True, drain=drain, skip_unreadable=skip, self_contained=own).done
+            case m.SavepointRequest(directory, label, note, skip, epoch, own):
+                return driver.savepoint(directory, label, note, skip_unreadable=skip, epoch=epoch, self_contained=own).done
         raise TypeError(f"no command for {request!r}")
 
     def answer(self, request_id: str) -> m.LongAnswer:

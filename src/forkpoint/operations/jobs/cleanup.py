@@ -20,19 +20,30 @@ from forkpoint.errors import JobNotFound, NotFound, SavepointCorrupt
 from forkpoint.operations.roots import StateRoot
 from forkpoint.protocol.endpoint import is_endpoint
 from forkpoint.protocol.registry import list_runs
-from forkpoint.savepoint.catalog.listing import jobs_with_savepoints, savepoints_below
-from forkpoint.savepoint.format.directory import remove_partial
+from forkpoint.savepoint.catalog.listing import files_below, jobs_with_savepoints
+from forkpoint.savepoint.format.directory import is_own_file, remove_partial
+from forkpoint.savepoint.format.references import referred, stale
 from forkpoint.storage.base import LocalStorage, Storage
 
 Kind = Literal[
-    "unfinished savepoint", "changelog", "snapshot", "source", "staging", "endpoint", "request", "sink claim", "temporary file"
+    "unfinished savepoint",
+    "reference",
+    "changelog",
+    "snapshot",
+    "source",
+    "staging",
+    "endpoint",
+    "request",
+    "sink claim",
+    "temporary file",
 ]
 DEFAULT_AGE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A file, or the directory of an unfinished savepoint, relative to the state root."""
+    """A file, or the directory of an unfinished savepoint, relative to the state root. A reference is that of a savepoint which
+    does not exist to files of another one, which go with it if nothing else needs them."""
 
     kind: Kind
     job: str | None
@@ -109,10 +120,17 @@ def remove_leftovers(storage: Storage, leftovers: Leftovers) -> None:
         if each.kind == "temporary file":
             assert isinstance(storage, LocalStorage)
             storage.remove_temporary(each.path)
-        elif each.kind != "unfinished savepoint":
+        elif each.kind == "unfinished savepoint":
+            _remove_unfinished(storage, each.path)
+        else:
             storage.delete(each.path)
-        elif not storage.exists(f"{each.path}/{SAVEPOINT_FILE}"):  # otherwise it was completed in the meantime
-            remove_partial(storage, each.path)
+            if each.kind == "reference":
+                _remove_unfinished(storage, each.path.rsplit("/", 2)[0])
+
+
+def _remove_unfinished(storage: Storage, directory: str) -> None:
+    if not storage.exists(f"{directory}/{SAVEPOINT_FILE}"):  # otherwise it was completed in the meantime
+        remove_partial(storage, directory)
 
 
 _Candidate = tuple[Kind, str, list[str]]
@@ -134,9 +152,11 @@ def _of_checkpoints(storage: Storage, job: str, paths: list[str]) -> Iterator[_C
 
 
 def _unfinished(storage: Storage, job: str) -> Iterator[_Candidate]:
-    for each in savepoints_below(storage, JobPaths(job).savepoints):
-        if each.unfinished:
-            yield "unfinished savepoint", each.directory, storage.list(each.directory)
+    for directory, files in files_below(storage, JobPaths(job).savepoints).items():
+        yield from (("reference", path, [path]) for path in stale(storage, directory))
+        kept = set[str]() if SAVEPOINT_FILE in files else referred(storage, directory)
+        if SAVEPOINT_FILE not in files and (unneeded := [file for file in files if is_own_file(file) and file not in kept]):
+            yield "unfinished savepoint", directory, [f"{directory}/{file}" for file in unneeded]
 
 
 def _aged(storage: Storage, kind: Kind, job: str | None, path: str, files: list[str], limit_ms: int) -> Leftover | None:

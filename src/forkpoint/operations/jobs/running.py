@@ -78,16 +78,20 @@ def savepoint(
     label: str | None = None,
     note: str | None = None,
     skip_unreadable: bool = False,
+    self_contained: bool = False,
     state_root: str | None = None,
     observer: Observer = SILENT,
 ) -> SavepointTaken:
     """Take a savepoint of a job while it runs.
 
     The savepoint is a new directory below ``directory``, a path or URL; by default below the state root. ``skip_unreadable``:
-    leave out entries that do not fit their types. Raises JobNotFound, and JobFailed if the savepoint failed.
+    leave out entries that do not fit their types. ``self_contained``: do not refer to files of earlier savepoints. Raises
+    JobNotFound, and JobFailed if the savepoint failed.
     """
     with find_live(StateRoot(state_root).storage, job) as client:
-        pending = client.savepoint(_directory(directory), label, note, skip_unreadable=skip_unreadable)
+        pending = client.savepoint(
+            _directory(directory), label, note, skip_unreadable=skip_unreadable, self_contained=self_contained
+        )
         path = wait_for_savepoint(client, pending, f"savepoint of {job}", observer)
     return SavepointTaken(job, client.endpoint.run, path)
 
@@ -111,13 +115,15 @@ def stop(
     *,
     drain: bool = False,
     skip_unreadable: bool = False,
+    self_contained: bool = False,
     state_root: str | None = None,
     observer: Observer = SILENT,
 ) -> Stopped:
-    """Stop a job with a savepoint; no epoch is committed after it. ``drain``: fire all timers and windows first."""
+    """Stop a job with a savepoint; no epoch is committed after it. ``drain``: fire all timers and windows first. Other options:
+    see ``savepoint``."""
     root = StateRoot(state_root)
     with find_live(root.storage, job) as client:
-        pending = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable)
+        pending = client.stop(_directory(directory), drain=drain, skip_unreadable=skip_unreadable, self_contained=self_contained)
         try:
             path = wait_for_savepoint(client, pending, f"stopping {job}", observer)
         except DriverGone as gone:

@@ -102,6 +102,7 @@ class Codec:
         flat = all(record_of(leaf) is None for leaf in self.types)
         self._layout = msgpack.layout_of(type) if flat else None
         self._writable = msgpack.writable(type)
+        self._plain = self._writable and _is_plain(type)
 
     def encode(self, leaves: Sequence[pa.Array]) -> list[bytes]:
         """Sets must have their values in saved order."""
@@ -147,12 +148,41 @@ class Codec:
             return self.type.to_columns(list(map(self.type.decode, raw)))
         return to_columns(found, self.type)
 
+    def columns_at(self, data: Any, at: Any, ends: Any) -> list[pa.Array] | None:
+        """``columns`` of values that begin and end at offsets of ``padded`` bytes; None unless they are all numbers, or texts."""
+        if not len(at):
+            return None
+        if self.type.kind == "string":
+            texts = msgpack.texts_at(data, at, ends)
+            return None if texts is None else [texts]
+        found = None if self._layout is None else msgpack.decode_at(self._layout, data, at, ends)
+        if found is None:
+            return None
+        return to_columns([pa.array(n, of.arrow_type) for n, of in zip(found, self.types, strict=True)], self.type)
+
     def encode_columns(self, columns: Sequence[pa.Array]) -> list[bytes]:
         """The inverse of ``columns``."""
         leaves = [] if self._layout is None else self.leaves_of(columns)
         if not leaves or any(leaf.null_count for leaf in leaves):
             return list(map(self.type.encode, self.type.from_columns(columns)))
         return self.encode(leaves)
+
+    def encode_binary(self, columns: Sequence[pa.Array]) -> pa.Array | None:
+        """``encode_columns`` as one binary array; None if the values are not plain numbers, texts and records of these."""
+        leaves = [] if self._layout is None else self.leaves_of(columns)
+        if self._layout is not None and not any(leaf.null_count for leaf in leaves):
+            return msgpack.encode(self._layout, list(map(numbers, leaves)), len(columns[0])) if leaves else None
+        if self._plain:
+            with suppress(pa.ArrowCapacityError):  # more than 2 GiB in one array
+                return msgpack.encode_array(column_of(columns, self.type), self.type)
+        return None
+
+
+def _is_plain(type: TypeInformation) -> bool:
+    """Whether values have one encoding, which follows from their columns."""
+    if isinstance(type, OptionalType | RecordType):
+        return all(map(_is_plain, type.children))
+    return type.kind in ("byte", "short", "int", "long", "double", "boolean", "string", "bytes")
 
 
 def to_list(array: pa.Array) -> list[Any]:

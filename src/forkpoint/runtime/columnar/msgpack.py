@@ -26,6 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _KINDS: dict[str, Kind] = {"byte": "int", "short": "int", "int": "int", "long": "int", "double": "float", "boolean": "bool"}
 _TIMES = ("date", "time", "timestamp", "instant")
+_MOST_TEXT = 2**30  # bytes
 _PAD = np.zeros(9, np.uint8)
 
 # By first byte: the number of bytes that follow (255: not a number), and whether they are a signed number.
@@ -182,7 +183,19 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
     """The numbers of encoded values; None if a value has another layout, such as one with None."""
-    data, words, at, ends = _joined(encoded)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    ends = np.cumsum(lengths)
+    return decode_at(layout, padded(b"".join(encoded)), ends - lengths, ends)
+
+
+def padded(data: bytes | pa.Buffer) -> Bytes:
+    """The bytes of values for ``decode_at``, which may read behind the last one."""
+    return np.concatenate((np.frombuffer(data, np.uint8), _PAD))
+
+
+def decode_at(layout: Layout, data: Bytes, at: Numbers, ends: Numbers) -> list[Numbers] | None:
+    """``decode`` of values that begin and end at these offsets of ``padded`` bytes."""
+    words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
     found: list[Numbers] = []
     for part in layout:
         if isinstance(part, bytes):
@@ -223,7 +236,7 @@ def decode_rows(type: RecordType, encoded: Sequence[bytes]) -> list[pa.Array] | 
 
 def _joined(encoded: Sequence[bytes]) -> tuple[Bytes, Numbers, Numbers, Numbers]:
     """The bytes of all values, the number that the 8 bytes from each on are, and where each value begins and ends."""
-    data = np.concatenate((np.frombuffer(b"".join(encoded), np.uint8), _PAD))
+    data = padded(b"".join(encoded))
     words: npt.NDArray[Any] = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths)
@@ -250,6 +263,28 @@ def _texts(of: TypeInformation, data: Bytes, at: Numbers) -> tuple[pa.Array | No
     texts = found.dictionary_encode()  # few distinct ones, such as the bounds of windows
     encoded = [bytes([0xA0 + len(text)]) + text for text in texts.dictionary.to_pylist()]
     return of.to_arrow(list(map(of.decode, encoded))).take(texts.indices), 1 + lengths
+
+
+def texts_at(data: Bytes, at: Numbers, ends: Numbers) -> pa.StringArray | None:
+    """The texts that begin and end at these offsets of ``padded`` bytes; None if a value is not one."""
+    first, words = data[at], np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
+    short, long = (first & 0xE0) == 0xA0, np.isin(first, (0xD9, 0xDA, 0xDB))
+    if not (short | long).all():
+        return None
+    width = np.where(short, 0, 1 << (first.astype(np.int64) - 0xD9 & 3))
+    lengths = np.where(short, first & 0x1F, words[at + 1].astype(np.int64) >> (32 - 8 * width & 31))
+    starts = at + 1 + width
+    if (starts + lengths != ends).any():
+        return None
+    bounds = np.concatenate(([0], np.cumsum(lengths)))
+    if bounds[-1] > _MOST_TEXT:
+        return None
+    chosen = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
+    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data[chosen])]
+    try:
+        return pa.BinaryArray.from_buffers(pa.binary(), len(at), buffers).cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
 
 
 def _decode_numbers(kind: Kind, data: Bytes, words: Numbers, at: Numbers) -> tuple[Numbers | None, Any]:

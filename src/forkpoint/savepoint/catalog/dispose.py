@@ -13,8 +13,9 @@ from forkpoint.errors import ForkpointError, StorageError
 from forkpoint.savepoint.catalog.labels import is_labelled
 from forkpoint.savepoint.catalog.listing import readable, savepoints_below
 from forkpoint.savepoint.catalog.names import all_savepoints
-from forkpoint.savepoint.format.directory import remove_empty, remove_partial
+from forkpoint.savepoint.format.directory import release, remove_empty, remove_partial
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, open_savepoint
+from forkpoint.savepoint.format.references import referred
 from forkpoint.storage.base import Storage
 
 log = logging.getLogger("forkpoint")
@@ -40,8 +41,9 @@ def dispose_savepoint(
 ) -> list[str]:
     """Delete a savepoint's files and return their paths, relative to its directory; other files in it stay.
 
-    Deletes ``savepoint.json`` first: an interruption leaves an unfinished savepoint, which ``remove_partial`` or another
-    export into the directory removes. Raises StorageError naming the dependents, unless ``force``.
+    Files that other savepoints refer to stay until those are gone (see ``references``); so no savepoint loses files, even with
+    ``force``. Deletes ``savepoint.json`` first: an interruption leaves an unfinished savepoint, which ``remove_partial`` or
+    another export into the directory removes. Raises StorageError naming the dependents, unless ``force``.
     """
     found = dependents(opened.savepoint.id, runs, savepoints)
     if found and not force:
@@ -50,12 +52,17 @@ def dispose_savepoint(
             "--force to delete it anyway"
         )
     opened.storage.delete(opened.path(SAVEPOINT_FILE))
-    listed = [file.path for state in opened.states() for file in state.files]
+    kept = referred(opened.storage, opened.directory)
+    layers = (layer for file in opened.savepoint.files for layer in file.layers)
+    listed = [layer.path for layer in layers if layer.savepoint is None and layer.path not in kept]
     for path in listed:
         opened.storage.delete(opened.path(path))
     left = remove_partial(opened.storage, opened.directory)
     remove_empty(opened.storage, opened.directory)
-    return [SAVEPOINT_FILE, *listed, *(path.removeprefix(f"{opened.directory}/") for path in left)]
+    unneeded = [*listed, *(path.removeprefix(f"{opened.directory}/") for path in left)]
+    if others := list(opened.savepoint.referred):
+        release(opened.storage, opened.directory, others)
+    return [SAVEPOINT_FILE, *unneeded]
 
 
 def dispose_claimed(opened: OpenedSavepoint, state_root: Storage, job: str) -> None:

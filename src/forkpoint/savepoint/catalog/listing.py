@@ -10,6 +10,7 @@ from forkpoint.checkpoint.paths import SAVEPOINT_FILE, SAVEPOINTS, JobPaths, une
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, load_savepoint
 from forkpoint.errors import ConfigError, SavepointCorrupt, SavepointNotFound
 from forkpoint.savepoint.catalog.labels import check_label, labelled
+from forkpoint.savepoint.format.references import is_reference
 
 if TYPE_CHECKING:
     from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
@@ -36,15 +37,25 @@ def list_savepoints(storage: Storage, job: str) -> list[Listed]:
 
 
 def savepoints_below(storage: Storage, directory: str) -> list[Listed]:
-    """The savepoints in the subdirectories of a directory ("" is the storage's root), in the same order."""
-    complete: dict[str, bool] = {}
+    """The savepoints in the subdirectories of a directory ("" is the storage's root), in the same order; without those that were
+    deleted except for files that others refer to."""
+    found = files_below(storage, directory)
+    listed = [
+        _listed(storage, below, SAVEPOINT_FILE in files)
+        for below, files in sorted(found.items())
+        if SAVEPOINT_FILE in files or not any(map(is_reference, files))
+    ]
+    return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
+
+
+def files_below(storage: Storage, directory: str) -> dict[str, list[str]]:
+    """The files in each subdirectory of a directory, relative to the subdirectory."""
+    found: dict[str, list[str]] = {}
     for path in storage.list(directory):
         name, _, inside = path.removeprefix(f"{directory}/").partition("/")
         if inside:
-            below = within(directory, name)
-            complete[below] = complete.get(below, False) or inside == SAVEPOINT_FILE
-    listed = [_listed(storage, below, finished) for below, finished in sorted(complete.items())]
-    return sorted(listed, key=lambda each: (each.savepoint is None, each.savepoint.created_ms if each.savepoint else 0))
+            found.setdefault(within(directory, name), []).append(inside)
+    return found
 
 
 def _listed(storage: Storage, directory: str, finished: bool) -> Listed:

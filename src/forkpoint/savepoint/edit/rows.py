@@ -1,7 +1,6 @@
 """Rows of a state's files: key groups, order, and list indexes. Pure.
 
-All files of a savepoint have their rows in store order: by key group, encoded key and namespace; timers by key group and time
-first. ``store_order`` computes sort keys for this order.
+All files of a savepoint have their rows in store order (see ``store_order``).
 """
 
 from __future__ import annotations
@@ -13,17 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forkpoint.errors import EditRefused
-from forkpoint.savepoint.format.layout import Layout, Role
-from forkpoint.savepoint.format.rows import Rows
+from forkpoint.savepoint.format.layout import Layout
+from forkpoint.savepoint.format.rows import INDEX_BYTES, Rows, is_listed, store_order
 from forkpoint.savepoint.format.sorting import sorted_by
-from forkpoint.state import operator_key, state_key, timer_key
-
-_INDEX_BYTES = 8  # at the end of the `store_order` of a list's element
-
-
-def is_listed(layout: Layout) -> bool:
-    """Whether several rows form one list."""
-    return layout.has("index") and layout.info.kind != "broadcast"
 
 
 def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.Table, list[bytes]]:
@@ -34,32 +25,9 @@ def grouped(layout: Layout, table: pa.Table, max_parallelism: int) -> tuple[pa.T
     return table.set_column(0, layout.schema.field(0), groups), store_order(rows)
 
 
-def store_order(rows: Rows) -> list[bytes]:
-    """Bytes per row that sort in store order; equal for duplicate rows."""
-    layout = rows.layout
-
-    def numbers(role: Role) -> list[int]:
-        return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
-
-    if layout.info.kind == "broadcast":
-        return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
-    if layout.info.is_operator_state:
-        return [operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)]
-    space: Role = "map_key" if layout.has("map_key") else "namespace"
-    spaces = rows.encoded(space) if layout.has(space) else [b""] * rows.count
-    groups, keys = numbers("key_group"), rows.encoded("key")
-    if layout.info.is_timers:
-        times = numbers("timestamp")
-        return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
-    names = [state_key(g, 0, k, s) for g, k, s in zip(groups, keys, spaces, strict=True)]
-    if is_listed(layout):
-        return [name + index.to_bytes(_INDEX_BYTES, "big") for name, index in zip(names, numbers("index"), strict=True)]
-    return names
-
-
 def list_name(order: bytes) -> bytes:
     """The part of ``store_order`` that the elements of one list share."""
-    return order[:-_INDEX_BYTES]
+    return order[:-INDEX_BYTES]
 
 
 def in_order(layout: Layout, table: pa.Table) -> pa.Table:

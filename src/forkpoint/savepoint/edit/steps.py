@@ -14,8 +14,9 @@ import pyarrow as pa
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused, RestoreRefused
 from forkpoint.extras import require
-from forkpoint.savepoint.edit.rows import in_order, is_listed, objects_of
+from forkpoint.savepoint.edit.rows import in_order, objects_of
 from forkpoint.savepoint.format.layout import Layout, layout_of
+from forkpoint.savepoint.format.rows import is_listed
 from forkpoint.savepoint.restore.evolution import Change, changed
 
 Condition = str | Callable[[Any], Any]

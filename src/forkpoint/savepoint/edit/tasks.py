@@ -15,15 +15,14 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.format import checksum
 from forkpoint.checkpoint.states import StateInfo
-from forkpoint.savepoint.edit.rows import distinct, grouped
+from forkpoint.savepoint.edit.rows import distinct, grouped, in_order
 from forkpoint.savepoint.edit.steps import Step, run_steps
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import Layout, layout_of
-from forkpoint.savepoint.format.parquet import PartWriter, SavedFile, WrittenPart, put_part
+from forkpoint.savepoint.format.parquet import BLOCK_ROWS, PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.format.sorting import Run, read_runs, write_runs
 from forkpoint.savepoint.format.tasks import FileRef, TaskOf, task
 from forkpoint.storage.base import Storage, open_storage
-
-BLOCK_ROWS = 65_536  # of a row group
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Merge:
 @task(Rewrite)
 def _rewrite(plan: Rewrite) -> WrittenPart | None:
     source, target = plan.source, open_storage(plan.target_url)
-    if not source.steps and source.saved == source.target:
+    if not (source.steps or source.file.changes) and source.saved == source.target:
         data = source.file.ref.read(open_storage(source.storage_url))
         target.put(plan.path, data)
         return WrittenPart(plan.path, source.file.entries, len(data), checksum(data))
@@ -113,6 +112,8 @@ def _stepped(source: Source) -> tuple[Layout, pa.Table]:
     saved, target = layout_of(source.saved), layout_of(source.target)
     found = list(source.file.tables(open_storage(source.storage_url), saved))
     table = pa.concat_tables(found) if found else saved.schema.empty_table()
+    if source.file.changes:
+        table = in_order(saved, table)
     steps: Sequence[Step] = pickle.loads(source.steps) if source.steps else ()
     return target, _with_schema(target, run_steps(steps, saved, table))
 

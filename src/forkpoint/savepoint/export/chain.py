@@ -67,6 +67,27 @@ class StateFiles:
         return StateFiles((), self.operators, changes, 0)
 
 
+def changes_since(epoch: int, run: str, manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles | None:
+    """The changes of keyed state between a committed epoch of ``run`` and ``manifest``; None if they are not all there, or not
+    all that has changed: a run that starts may convert the state that it restores."""
+    manifests: list[Manifest] = []
+    if epoch > manifest.epoch:
+        return None
+    while manifest.epoch > epoch:
+        manifests.append(manifest)
+        converted = manifest.kind == "start" and any(ref.epoch == manifest.epoch for ref in manifest.snapshots)
+        before = manifest.epoch_before
+        if converted or before is None or before < epoch:
+            return None
+        try:
+            manifest = load(before)
+        except NotFound:
+            return None
+    if manifest.run != run:
+        return None
+    return StateFiles((), (), _changes(manifests[::-1]), sum(ref.entries for each in manifests for ref in each.changes))
+
+
 def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFiles:
     """The files of the state at a committed manifest. ``load`` reads the manifest of an earlier epoch of the job.
 
@@ -79,14 +100,18 @@ def state_files(manifest: Manifest, load: Callable[[int], Manifest]) -> StateFil
     known = {base.subtask for base in operators}
     changed = {ref.subtask for each in manifests for ref in each.changes} - known
     operators += tuple(OperatorBase(subtask, EMPTY, ()) for subtask in sorted(changed))
+    entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for each in manifests for ref in each.changes)
+    return StateFiles(bases, operators, _changes(manifests), entries)
+
+
+def _changes(manifests: Sequence[Manifest]) -> tuple[ChangesFile, ...]:
     changes: list[ChangesFile] = []
     for each in manifests:
         for ref in sorted(each.changes, key=lambda ref: (ref.stage, ref.subtask)):
             name = ref.path or f"changes of stage {ref.stage}, subtask {ref.subtask} in the manifest of epoch {each.epoch}"
             file = FileRef(name, ref.path, ref.inline_data(), ref.bytes, ref.checksum)
             changes.append(ChangesFile(ref.kg_start, ref.kg_stop, each.epoch, ref.subtask, file))
-    entries = sum(ref.entries for ref in manifest.snapshots) + sum(ref.entries for each in manifests for ref in each.changes)
-    return StateFiles(bases, operators, tuple(changes), entries)
+    return tuple(changes)
 
 
 def _manifests_after(oldest: int, newest: Manifest, load: Callable[[int], Manifest]) -> list[Manifest]:

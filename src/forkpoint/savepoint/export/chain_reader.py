@@ -66,16 +66,25 @@ class ChainReader:
 
     def keyed(self, kg_start: int, kg_stop: int, sid: int | None = None) -> Entries:
         """The entries of these key groups, of state ``sid`` or of all states."""
-        keys: list[bytes] = []
-        values: list[bytes] = []
+        keys, values = self.keyed_columns(kg_start, kg_stop, sid)
+        return as_list(keys), as_list(values)
+
+    def keyed_columns(self, kg_start: int, kg_stop: int, sid: int | None = None) -> Columns:
+        """``keyed`` in Arrow."""
+        merged = [nothing()]
         for base in self.files.bases:
             start, stop = max(base.kg_start, kg_start), min(base.kg_stop, kg_stop)
             if start < stop:
                 pieces = [piece for file in self.open(self._wanted(base, start, stop)) for piece in _read(file, start, stop)]
-                merged = _merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces])
-                keys += merged[0]
-                values += merged[1]
-        return keys, values
+                merged.append(_merge(pieces if sid is None else [_of_state(piece, sid) for piece in pieces]))
+        return _concat(merged)
+
+    def changes(self, kg_start: int, kg_stop: int) -> tuple[list[bytes], list[bytes | None]]:
+        """The last change of each entry of these key groups, in key order; None for removed entries."""
+        wanted = [(change.file, CHANGES) for change in self.files.changes if change.overlaps(kg_start, kg_stop)]
+        pieces = [piece for file in self.open(wanted) for piece in _read(file, kg_start, kg_stop)]
+        keys, values = in_key_order(*_concat(pieces)) if pieces else nothing()
+        return as_list(keys), as_list(values)
 
     def operator_state(self, sid: int | None = None) -> Entries:
         """The operator state of all subtasks in store order, of state ``sid`` or of all states."""
@@ -92,7 +101,7 @@ class ChainReader:
                 for file in self.open(wanted)
                 for piece in _read(file, OPERATOR_KG, OPERATOR_KG + 1)
             ]
-            entries += zip(*_merge(pieces), strict=True)
+            entries += zip(*map(as_list, _merge(pieces)), strict=True)
         entries.sort()
         return [key for key, _ in entries], [value for _, value in entries]
 
@@ -148,14 +157,15 @@ def one_copy(sid: int, entries: Entries) -> Entries:
     return keys[:end], values[:end]
 
 
-def blocks(values: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Ranges of at most BLOCK_ENTRIES entries and, unless a single entry is larger, BLOCK_BYTES bytes."""
-    sizes = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+def blocks(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ranges of at most BLOCK_ENTRIES entries and, unless a single entry is larger, BLOCK_BYTES bytes, of values of these
+    lengths."""
+    sizes = np.cumsum(lengths)
     low = 0
-    while low < len(values):
+    while low < len(sizes):
         before = int(sizes[low - 1]) if low else 0
         high = int(np.searchsorted(sizes, before + BLOCK_BYTES, side="right"))
-        high = min(max(high, low + 1), low + BLOCK_ENTRIES, len(values))
+        high = min(max(high, low + 1), low + BLOCK_ENTRIES, len(sizes))
         yield low, high
         low = high
 
@@ -194,26 +204,35 @@ def _insertion_point(keys: pa.Array, key: bytes) -> int:
     return bisect_left(range(len(keys)), key, key=lambda index: keys[index].as_py())
 
 
-def _merge(pieces: list[Columns]) -> Entries:
+def nothing() -> Columns:
+    return pa.array([], pa.large_binary()), pa.array([], pa.large_binary())
+
+
+def _merge(pieces: list[Columns]) -> Columns:
     """Merges a snapshot with later changes: the last value of each key wins; drops deleted keys."""
     if not pieces:
-        return [], []
-    keys, values = in_key_order(*(pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True)))
+        return nothing()
+    keys, values = in_key_order(*_concat(pieces))
     if values.null_count:
         keys, values = keys.filter(values.is_valid()), values.drop_null()
-    return as_list(keys), as_list(values)
+    return keys, values
+
+
+def _concat(pieces: list[Columns]) -> Columns:
+    keys, values = (pa.concat_arrays(list(columns)) for columns in zip(*pieces, strict=True))
+    return keys, values
 
 
 def _of_state(piece: Columns, sid: int) -> Columns:
     keys, values = piece
-    mine = _sids(keys) == sid
+    mine = sids_of(keys) == sid
     if mine.all():
         return piece
     mask = pa.array(mine, pa.bool_())
     return keys.filter(mask), values.filter(mask)
 
 
-def _sids(keys: pa.Array) -> npt.NDArray[np.int64]:
+def sids_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     """The state id of each store key: the four bytes after the key group."""
     _, offsets, data = keys.buffers()
     starts: Any = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.checkpoint.savepoint_manifest import LeftOutState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.savepoint.export.chain import StateFiles
-from forkpoint.savepoint.export.chain_reader import ChainReader, FilesOnStorage, blocks, one_copy
-from forkpoint.savepoint.format.entries import Codec, Entries, codec_of
+from forkpoint.savepoint.export.chain_reader import ChainReader, FilesOnStorage, blocks, one_copy, sids_of
+from forkpoint.savepoint.format.entries import Codec, as_binary, codec_of
 from forkpoint.savepoint.format.parquet import PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.format.sorting import steps
 from forkpoint.savepoint.format.tasks import TaskOf, task
 from forkpoint.savepoint.format.unreadable import LeftOut, readable
-from forkpoint.state import OPERATOR_KG, sid_of, sid_range
+from forkpoint.state import Columns, first_kgs
+from forkpoint.state.arrow_file import as_list
 from forkpoint.storage.base import open_storage
 
 
@@ -34,7 +35,8 @@ class StateFile:
 
 @dataclass(frozen=True)
 class ExportSlice:
-    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if the bounds are equal, all operator state."""
+    """Key groups ``kg_start`` <= kg < ``kg_stop`` of all keyed states; if the bounds are equal, all operator state. ``chosen``:
+    only of these states."""
 
     storage_url: str
     target_url: str
@@ -43,6 +45,7 @@ class ExportSlice:
     files: StateFiles
     states: tuple[StateFile, ...]
     entries: int
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,14 @@ def _export_slice(plan: ExportSlice) -> ExportedSlice:
     writers = [_StateWriter(state) for state in plan.states]
     reader = ChainReader(plan.files, FilesOnStorage(storage))
     if plan.kg_start == plan.kg_stop:
-        _share(reader.operator_state(), writers, OPERATOR_KG, OPERATOR_KG + 1)
+        _share(as_binary(reader.operator_state()), writers)
     else:
         for start, stop in steps(plan.kg_start, plan.kg_stop, plan.entries):
-            _share(reader.keyed(start, stop), writers, start, stop)
+            if plan.chosen:
+                for writer in writers:
+                    _share(reader.keyed_columns(start, stop, writer.state.info.sid), [writer])
+            else:
+                _share(reader.keyed_columns(start, stop), writers)
     parts = [put_part(target, w.state.path, w.part) if w.part.rows else None for w in writers]
     return ExportedSlice(parts, [w.left_out.record(w.state.info) for w in writers if w.left_out.entries])
 
@@ -79,47 +86,38 @@ class _StateWriter:
         self.part = PartWriter(self._codec.layout)
         self.left_out = LeftOut()
 
-    def write(self, groups: np.ndarray[Any, Any], keys: list[bytes], values: list[bytes]) -> None:
+    def write(self, groups: np.ndarray[Any, Any], keys: pa.Array, values: pa.Array) -> None:
         if self.state.info.kind == "broadcast":
-            keys, values = one_copy(self.state.info.sid, (keys, values))
-            groups = groups[: len(keys)]
-        for low, high in blocks(values):
-            block = groups[low:high], keys[low:high], values[low:high]
+            keys, values = as_binary(one_copy(self.state.info.sid, (as_list(keys), as_list(values))))
+        for low, high in blocks(pc.binary_length(values).to_numpy()):
+            some, block = groups[low:high], [column.slice(low, high - low) for column in (keys, values)]
             before = copy(self._codec)  # a list codec carries indexes from block to block
             try:
-                table = self._codec.to_table(*block)
+                table = self._codec.table_of(some, *block)
             except SavepointCorrupt:
                 self._codec = before
-                table = self._codec.to_table(*readable(self.state.info, block, self.left_out))
+                entries = some, as_list(block[0]), as_list(block[1])
+                table = self._codec.to_table(*readable(self.state.info, entries, self.left_out))
             self.part.write(table)
 
 
-def _share(entries: Entries, writers: list[_StateWriter], kg_start: int, kg_stop: int) -> None:
+def _share(columns: Columns, writers: list[_StateWriter]) -> None:
     """Pass the entries of each state, in store order, to its writer. Raises SavepointCorrupt if an entry belongs to no state."""
-    keys, values = entries
+    keys, values = columns
+    sids, groups = sids_of(keys), first_kgs(keys)
     shared = 0
     for writer in writers:
-        ranges: list[tuple[int, int]] = []
-        for group in range(kg_start, kg_stop):
-            start, stop = sid_range(group, writer.state.info.sid)
-            low = bisect_left(keys, start)
-            ranges.append((low, bisect_left(keys, stop, low)))
-        counts = [high - low for low, high in ranges]
-        count = sum(counts)
-        if count:
-            shared += count
-            groups = np.repeat(np.arange(kg_start, kg_stop), counts)
-            writer.write(groups, _joined(keys, ranges), _joined(values, ranges))
+        mine = sids == writer.state.info.sid
+        if mine.all():
+            writer.write(groups, keys, values)
+        elif mine.any():
+            mask = pa.array(mine)
+            writer.write(groups[mine], keys.filter(mask), values.filter(mask))
+        shared += int(mine.sum())
     if shared != len(keys):
-        known = {writer.state.info.sid for writer in writers}
-        unknown = next(sid_of(key) for key in keys if sid_of(key) not in known)
+        known = [writer.state.info.sid for writer in writers]
+        unknown = int(sids[~np.isin(sids, known)][0])
         raise SavepointCorrupt(
             f"{len(keys) - shared} stored entries belong to no state of the manifest, the first one to state number "
             f"{unknown}; nothing was exported"
         )
-
-
-def _joined(items: list[bytes], ranges: list[tuple[int, int]]) -> list[bytes]:
-    if len(ranges) == 1 and ranges[0] == (0, len(items)):
-        return items
-    return list(chain.from_iterable(items[low:high] for low, high in ranges))

@@ -26,12 +26,14 @@ from forkpoint.checkpoint.savepoint_manifest import (
     SavepointOperator,
     SavepointState,
     Versions,
+    sums,
 )
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StorageError
 from forkpoint.savepoint.catalog.labels import LABEL_FILE
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.parquet import PartWriter, WrittenPart, put_part
+from forkpoint.savepoint.format.references import referred, withdraw
 from forkpoint.storage.base import LocalStorage, Storage
 
 SEAL_FILE = f"{SAVEPOINT_FILE}.sha256"
@@ -40,7 +42,7 @@ _OWN_FILE = re.compile(r"operators/[^/]+/[^/]+/part-\d+\.parquet|sources/[^/]+/[
 
 
 def is_own_file(path: str) -> bool:
-    """Whether a path, relative to a savepoint's directory, names a savepoint file other than savepoint.json."""
+    """Whether a path, relative to a savepoint's directory, names a savepoint file other than savepoint.json and references."""
     return path in (SEAL_FILE, LABEL_FILE) or _OWN_FILE.fullmatch(path) is not None
 
 
@@ -52,7 +54,8 @@ def source_files(uid: str, position: SourcePosition) -> dict[str, bytes]:
 
 
 def remove_partial(target: Storage, directory: str = "") -> list[str]:
-    """Remove the files of an unfinished savepoint and return their paths; other files stay.
+    """Remove the files of an unfinished savepoint and return their paths. Files that other savepoints refer to stay, and
+    those that are not a savepoint's, and references, of which there may be new ones.
 
     Raises StorageError if the directory holds a complete savepoint.
     """
@@ -60,10 +63,20 @@ def remove_partial(target: Storage, directory: str = "") -> list[str]:
     if target.exists(within(directory, SAVEPOINT_FILE)):
         raise StorageError(f"{target.url}/{directory} is a complete savepoint; dispose of it instead")
     check_links(target, directory)
-    found = [path for path in target.list(directory) if is_own_file(path.removeprefix(f"{directory}/"))]
+    kept = referred(target, directory)
+    listed = ((path, path.removeprefix(f"{directory}/")) for path in target.list(directory))
+    found = [path for path, inside in listed if is_own_file(inside) and inside not in kept]
     for path in found:
         target.delete(path)
     return found
+
+
+def release(storage: Storage, directory: str, others: Sequence[str]) -> None:
+    """Withdraw the references of the savepoint in ``directory`` to files of ``others`` beside it, and remove the files that were
+    kept only for it."""
+    for each in withdraw(storage, directory, others):
+        remove_partial(storage, each)
+        remove_empty(storage, each)
 
 
 def remove_empty(storage: Storage, directory: str = "") -> None:
@@ -109,6 +122,8 @@ class NewSavepoint:
         if target.exists(SAVEPOINT_FILE):
             raise AlreadyExists(f"{target.url} holds a savepoint already; choose another directory, or dispose of it first")
         remove_partial(target)
+        if kept := referred(target):
+            raise AlreadyExists(f"{target.url} holds {len(kept)} files that other savepoints need; choose another directory")
         self.target = target
         self._numbers: defaultdict[tuple[str, str | None], int] = defaultdict(int)
         self._paths: dict[tuple[str, str], str] = {}
@@ -126,7 +141,11 @@ class NewSavepoint:
     def add(self, state: StateInfo, part: WrittenPart | None, kg_start: int, kg_stop: int) -> None:
         """Record a written file and its range of key groups; None for no rows."""
         if part is not None:
-            self._files[state.uid, state.name].append(part.file(kg_start, kg_stop))
+            self.refer(state, part.file(kg_start, kg_stop))
+
+    def refer(self, state: StateInfo, file: SavepointFile) -> None:
+        """Record a file that exists."""
+        self._files[state.uid, state.name].append(file)
 
     def operator(self, uid: str, name: str, kind: str, states: Sequence[StateInfo]) -> SavepointOperator:
         """An operator for ``savepoint.json``, with the files added so far.
@@ -152,7 +171,7 @@ class NewSavepoint:
             path = self._paths.get(address) or self.path(state)
             self.add(state, put_part(self.target, path, PartWriter(layout_of(state))), 0, 0)
         files = self._files[address]
-        entries, size = sum(file.entries for file in files), sum(file.bytes for file in files)
+        entries, size = sums(files)
         return SavepointState(info=state, entries=entries, bytes=size, files=files)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
+from forkpoint.runtime.columnar.msgpack import padded
 from forkpoint.runtime.state.broadcast_state import pack_entry, unpack_entry
 from forkpoint.runtime.state.ttl import STAMP_BYTES, pack_stamp, unpack_stamp
 from forkpoint.savepoint.format.layout import Columns, Layout, Role, layout_of
@@ -27,12 +29,16 @@ from forkpoint.state import (
     decode_timer_key,
     operator_key,
     state_key,
+    state_key_column,
     timer_key,
 )
 from forkpoint.types import Types
 
 Entries = tuple[list[bytes], list[bytes]]
 """Store keys and values, in the same order."""
+
+Binary = tuple[pa.Array, pa.Array]
+"""The same as arrays of large_binary."""
 
 _KEY_AT = len(state_key(0, 0, b""))  # where the key begins in the store key of a state
 _CHUNK_BYTES = 8  # the namespace of a list's chunk: the epoch that appended it, big-endian
@@ -85,6 +91,10 @@ class Codec(ABC):
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         """Rows of a block of entries, which are in store order; blocks of list state must be passed in order."""
 
+    def table_of(self, groups: Ints, keys: pa.Array, values: pa.Array) -> pa.Table:
+        """``to_table`` of entries in Arrow, which is faster where the types allow it."""
+        return self.to_table(groups, keys.to_pylist(), values.to_pylist())
+
     @abstractmethod
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         """Store entries of a block of rows, in no particular order; the last list is held back, as it may continue."""
@@ -93,14 +103,56 @@ class Codec(ABC):
         """The entries that ``to_entries`` held back."""
         return [], []
 
+    def to_binary(self, table: pa.Table, target: EntryTarget) -> Binary:
+        """``to_entries`` in Arrow, which is faster where the types allow it."""
+        return as_binary(self.to_entries(table, target))
+
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
+        """The key groups, and the parts that tell entries apart, of keyed state except lists."""
+        raise NotImplementedError(f"{self.layout.info.where} is saved as a whole")
+
+    def to_changes(self, groups: Ints, keys: list[bytes], values: Sequence[bytes | None]) -> pa.Table:
+        """Rows of a file of changes, in the order of the entries; those without a value are removed."""
+        changes = self.layout.of_changes
+        there = np.fromiter((value is not None for value in values), bool, len(values))
+        written = list(compress(keys, there.tolist()))
+        present = self.to_table(groups[there], written, [value for value in values if value is not None])
+        with _explained(self.layout, "stored entries"):
+            gone = self.identity(groups[~there], list(compress(keys, (~there).tolist())))
+        count = len(values) - len(written)
+        parts: dict[str, Columns] = {"removed": [pa.array(~there)]}
+        order = pa.array(np.argsort(np.concatenate([np.flatnonzero(there), np.flatnonzero(~there)]), kind="stable"))
+        for part in self.layout.parts:
+            columns: Columns = self.layout.columns(present, part.role)
+            missing = gone.get(part.role) or [pa.nulls(count, column.type) for column in columns]
+            joined = [pa.chunked_array([*a.chunks, b], a.type) for a, b in zip(columns, missing, strict=True)]
+            parts[part.role] = [column.take(order).combine_chunks() for column in joined]
+        return changes.table(parts)
+
     def _decoded(self, role: Role, raw: list[bytes]) -> list[pa.Array]:
         part = self.layout.part(role)
         return [pa.array(raw, pa.binary())] if part.raw else bulk_codec(part.type).columns(raw)
 
 
+def as_binary(entries: Entries) -> Binary:
+    keys, values = (pa.array(each, pa.large_binary()) for each in entries)
+    return keys, values
+
+
+def _spans(column: pa.Array) -> tuple[Any, Any, Any]:
+    """The bytes of a column of large_binary, and where its values begin and end."""
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    low, high = (int(bounds[0]), int(bounds[-1])) if len(bounds) else (0, 0)
+    return padded(data.slice(low, high - low)), bounds[:-1] - low, bounds[1:] - low
+
+
+def _group_numbers(rows: Rows, target: EntryTarget) -> Any:
+    return rows.numbers("key_group") if target.max_parallelism is None else rows.key_groups(target.max_parallelism)
+
+
 def _groups(rows: Rows, target: EntryTarget) -> list[int]:
-    found = rows.numbers("key_group") if target.max_parallelism is None else rows.key_groups(target.max_parallelism)
-    groups: list[int] = found.tolist()
+    groups: list[int] = _group_numbers(rows, target).tolist()
     return groups
 
 
@@ -121,21 +173,57 @@ class ValueCodec(Codec):
         self._space = next((role for role in spaces if layout.has(role)), None)
         self._ttl = layout.has("ttl_stamp")
 
-    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
         parts: dict[str, Columns] = {"key_group": _small(groups)}
+        if self._space is None:
+            raw = [key[_KEY_AT:] for key in keys]
+        else:
+            split = list(map(decode_state_key, keys))
+            raw = list(map(_key, split))
+            parts[self._space] = self._decoded(self._space, list(map(_namespace, split)))
+        parts["key"] = self._decoded("key", raw)
+        return parts
+
+    def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored entries"):
-            if self._space is None:
-                raw = [key[_KEY_AT:] for key in keys]
-            else:
-                split = list(map(decode_state_key, keys))
-                raw = list(map(_key, split))
-                parts[self._space] = self._decoded(self._space, list(map(_namespace, split)))
-            parts["key"] = self._decoded("key", raw)
+            parts = self.identity(groups, keys)
             if self._ttl:
                 parts["ttl_stamp"] = _longs(list(map(unpack_stamp, values)))
                 values = [value[STAMP_BYTES:] for value in values]
             parts["value"] = self._decoded("value", values)
         return self.layout.table(parts)
+
+    def table_of(self, groups: Ints, keys: pa.Array, values: pa.Array) -> pa.Table:
+        parts = self._parts(keys, values)
+        if parts is None:
+            return super().table_of(groups, keys, values)
+        return self.layout.table({"key_group": _small(groups), **parts})
+
+    def _parts(self, keys: pa.Array, values: pa.Array) -> dict[str, Columns] | None:
+        """The columns of keys and values that consist of numbers."""
+        (data, starts, ends), (content, begins, stops) = _spans(keys), _spans(values)
+        parts: dict[str, Columns] = {}
+        if self._ttl:
+            if (stops - begins < STAMP_BYTES).any():
+                return None
+            parts["ttl_stamp"] = _longs(np.ndarray((len(content) - 7,), ">i8", content, strides=(1,))[begins])
+            begins = begins + STAMP_BYTES
+        value = content, begins, stops
+        words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
+        starts = starts + _KEY_AT
+        middles = starts + words[starts - 4].astype(np.int64)  # the length is before the key
+        spans = {"key": (data, starts, middles), "value": value}
+        if self._space is not None:
+            spans[self._space] = (data, middles, ends)
+        elif (middles != ends).any():
+            return None
+        for part in self.layout.parts:
+            if part.role in spans:
+                found = bulk_codec(part.type).columns_at(*spans[part.role])
+                if found is None:
+                    return None
+                parts[part.role] = found
+        return parts
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         sid = target.sid
@@ -151,6 +239,20 @@ class ValueCodec(Codec):
                 stamps = rows.numbers("ttl_stamp").tolist() if self._ttl else [target.stamp_ms] * len(values)
                 values = [pack_stamp(stamp) + value for stamp, value in zip(stamps, values, strict=True)]
         return keys, values
+
+    def to_binary(self, table: pa.Table, target: EntryTarget) -> Binary:
+        with _explained(self.layout, "saved rows"):
+            rows = Rows(self.layout, table)
+            space = None if self._space is None else rows.binary(self._space)
+            keys = state_key_column(_group_numbers(rows, target), target.sid, rows.binary("key"), space)
+            values = rows.binary("value").cast(pa.large_binary())
+            if target.ttl:
+                stamps = rows.numbers("ttl_stamp") if self._ttl else np.full(rows.count, target.stamp_ms)
+                heads = [None, pa.py_buffer(np.ascontiguousarray(stamps, ">i8"))]
+                packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(STAMP_BYTES), rows.count, heads)
+                parts = packed.cast(pa.binary()).cast(pa.large_binary()), values, pa.scalar(b"", pa.large_binary())
+                values = pc.binary_join_element_wise(*parts)
+            return keys, values
 
 
 class ListCodec(Codec):
@@ -269,19 +371,20 @@ class ListCodec(Codec):
 class TimerCodec(Codec):
     """Timers of one time domain: entries without values."""
 
+    def identity(self, groups: Ints, keys: list[bytes]) -> dict[str, Columns]:
+        split = list(map(decode_timer_key, keys))
+        domain = self.layout.info.kind.removeprefix("timers-")
+        return {
+            "key_group": _small(groups),
+            "key": self._decoded("key", list(map(_key, split))),
+            "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
+            "namespace": self._decoded("namespace", list(map(_namespace, split))),
+            "timestamp": _longs(list(map(_timestamp, split))),
+        }
+
     def to_table(self, groups: Ints, keys: list[bytes], values: list[bytes]) -> pa.Table:
         with _explained(self.layout, "stored timers"):
-            split = list(map(decode_timer_key, keys))
-            domain = self.layout.info.kind.removeprefix("timers-")
-            return self.layout.table(
-                {
-                    "key_group": _small(groups),
-                    "key": self._decoded("key", list(map(_key, split))),
-                    "domain": [pa.repeat(pa.scalar(domain, pa.string()), len(keys))],
-                    "namespace": self._decoded("namespace", list(map(_namespace, split))),
-                    "timestamp": _longs(list(map(_timestamp, split))),
-                }
-            )
+            return self.layout.table(self.identity(groups, keys))
 
     def to_entries(self, table: pa.Table, target: EntryTarget) -> Entries:
         sid = target.sid

@@ -15,6 +15,8 @@ A part that is a record has a column for each field: a key with the fields user 
 that is taken (ignoring case, as SQL does) gets the prefix ``value_``. Names depend on the types alone, so all files of a
 state have the same columns.
 
+A file of changes has the same columns, and ``removed``: true for an entry that is gone, whose value and stamp are null.
+
 Types that Arrow lacks (ANY, unions, maps with null keys) are binary msgpack, described in the file's metadata under
 "forkpoint".
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, count
 from typing import Any, Literal
@@ -35,7 +37,11 @@ from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.types import TypeInformation, Types, from_description
 from forkpoint.types.keys import key_form
 
-Role = Literal["key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask"]
+Role = Literal[
+    "key_group", "key", "domain", "namespace", "map_key", "index", "timestamp", "value", "ttl_stamp", "subtask", "removed"
+]
+IDENTITY: tuple[Role, ...] = ("key", "namespace", "map_key", "timestamp")
+"""The parts that tell an entry of keyed state, except list state, from all others; the key group follows from the key."""
 
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 
@@ -54,17 +60,18 @@ def typed(description: Any, info: StateInfo, what: str) -> TypeInformation:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a row: its type and column names. ``raw``: the column holds stored bytes."""
+    """One part of a row: its type and column names. ``raw``: the column holds stored bytes. ``optional``: it may be null."""
 
     role: Role
     type: TypeInformation
     names: tuple[str, ...]
     raw: bool = False
+    optional: bool = False
 
     @property
     def fields(self) -> list[pa.Field]:
         inner = self.type.arrow_schema
-        return [pa.field(name, f.type, f.nullable) for name, f in zip(self.names, inner, strict=True)]
+        return [pa.field(name, f.type, f.nullable or self.optional) for name, f in zip(self.names, inner, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,18 @@ class Layout:
 
     def has(self, role: Role) -> bool:
         return any(part.role == role for part in self.parts)
+
+    @cached_property
+    def of_changes(self) -> Layout:
+        """The columns of the state's files of changes."""
+        names = UniqueNames(name.lower() for part in self.parts for name in part.names)
+        parts = (replace(part, optional=part.role in ("value", "ttl_stamp")) for part in self.parts)
+        return Layout(self.info, (*parts, Part("removed", Types.BOOLEAN(), (names.first_free("removed"),))))
+
+    @property
+    def identity(self) -> tuple[Part, ...]:
+        """The parts that tell entries apart; see ``IDENTITY``."""
+        return tuple(part for part in self.parts if part.role in IDENTITY)
 
     def part(self, role: Role) -> Part:
         return next(part for part in self.parts if part.role == role)

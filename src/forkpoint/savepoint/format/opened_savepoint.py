@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from forkpoint.checkpoint.format import checksum, damaged
 from forkpoint.checkpoint.manifest import Parent
 from forkpoint.checkpoint.paths import SAVEPOINT_FILE, within
-from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, SavepointFile, SavepointState, no_savepoint
+from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, ChangesFile, Savepoint, SavepointFile, SavepointState, no_savepoint
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import NotFound, SavepointCorrupt
 from forkpoint.savepoint.catalog.labels import LABEL_FILE, labelled
+from forkpoint.savepoint.format.checks import checked_tables
 from forkpoint.savepoint.format.directory import SEAL_FILE, check_links, is_own_file, read_seal, source_files
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import layout_of, typed
-from forkpoint.savepoint.format.parquet import SavedFile, errors_naming
-from forkpoint.savepoint.format.rows import checked_tables
+from forkpoint.savepoint.format.parquet import PartFile, errors_naming
+from forkpoint.savepoint.format.references import parent_of, storage_around
 from forkpoint.savepoint.format.tasks import FileRef, Progress, RunTasks, TaskOf, TaskRunner, encode, no_progress, run_here, task
 from forkpoint.storage.base import Storage, open_storage
 
@@ -49,10 +51,21 @@ class OpenedSavepoint:
             yield from operator.states
 
     def file(self, file: SavepointFile) -> SavedFile:
-        """A file of the savepoint, for tasks to read."""
-        path = self.path(file.path)
-        ref = FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum)
-        return SavedFile(file.kg_start, file.kg_stop, ref, file.entries)
+        """A file of the savepoint, with its changes, for tasks to read."""
+        part, *changes = map(self._part, file.layers)
+        return SavedFile(file.kg_start, file.kg_stop, part, file.total, tuple(changes))
+
+    def _part(self, file: SavepointFile | ChangesFile) -> PartFile:
+        path = self.location(file)
+        return PartFile(FileRef(within(self.storage.url, path), path, None, file.bytes, file.checksum), file.entries)
+
+    def location(self, file: SavepointFile | ChangesFile) -> str:
+        """The path of a file, relative to the storage."""
+        return self.path(file.path) if file.savepoint is None else within(self.beside(file.savepoint), file.path)
+
+    def beside(self, name: str) -> str:
+        """A directory next to the savepoint's, relative to the storage."""
+        return within(parent_of(self.directory), name)
 
 
 @dataclass(frozen=True)
@@ -84,28 +97,47 @@ def open_savepoint(place: str | Storage, directory: str = "") -> OpenedSavepoint
     savepoint = SAVEPOINT.parse(content, file)  # a newer format is reported as such, with or without a seal
     if sealed is None:
         raise SavepointCorrupt(f"{file}: {SEAL_FILE}, which holds its checksum, is missing next to it; restore a copy")
-    opened = OpenedSavepoint(labelled(savepoint, storage, directory), storage, directory)
+    savepoint = labelled(savepoint, storage, directory)
+    opened = OpenedSavepoint(savepoint, storage, directory)
+    if savepoint.referred and not directory:
+        opened = OpenedSavepoint(savepoint, *storage_around(storage))
     _check_structure(opened, file)
     return opened
 
 
 def _check_structure(opened: OpenedSavepoint, file: str) -> None:
     present = set(opened.storage.list(opened.directory))
+    for name in opened.savepoint.referred:
+        check_links(opened.storage, opened.beside(name))
+        present.update(opened.storage.list(opened.beside(name)))
     seen: dict[str, str] = {}
     for state in opened.states():
         info = state.info
         _check_types(info, file)
+        for layer in (layer for part in state.files for layer in part.layers):
+            path = opened.location(layer)
+            if (other := seen.setdefault(path, info.where)) != info.where:
+                raise SavepointCorrupt(f"{file}: {layer.path} is a file of {other} and of {info.where}")
+            if path not in present:
+                raise _missing(opened, layer, info)
         for part in state.files:
-            if (other := seen.setdefault(part.path, info.where)) != info.where:
-                raise SavepointCorrupt(f"{file}: {part.path} is a file of {other} and of {info.where}")
-            if opened.path(part.path) not in present:
-                what = f"the file {part.path} of {info.where} is missing, {part.bytes} bytes were recorded"
-                raise damaged(opened.url, what)
             if part.kg_stop > opened.savepoint.max_parallelism:
                 raise SavepointCorrupt(
                     f"{file}: {part.path} goes up to key group {part.kg_stop}, the max parallelism is "
                     f"{opened.savepoint.max_parallelism}"
                 )
+
+
+def _missing(opened: OpenedSavepoint, file: SavepointFile | ChangesFile, info: StateInfo) -> SavepointCorrupt:
+    what = f"the file {file.path} of {info.where} is missing, {file.bytes} bytes were recorded"
+    if file.savepoint is None:
+        return damaged(opened.url, what)
+    path = within(opened.storage.url, opened.location(file))
+    return SavepointCorrupt(
+        f"{opened.url}: refers to {path} of {info.where}, which is missing. The savepoint is not self-contained: copy the "
+        f"directory {file.savepoint}, too, to the same place beside it, or make the copy with `forkpoint edit SAVEPOINT --to "
+        "DIRECTORY`, which writes a self-contained one"
+    )
 
 
 def _check_types(info: StateInfo, file: str) -> None:
@@ -163,7 +195,8 @@ def verify_files(opened: OpenedSavepoint, *, run_tasks: RunTasks = run_here, pro
     if problems:
         raise SavepointCorrupt(f"{opened.url}: {len(problems)} of its files are not valid:\n" + "\n".join(problems))
     files = [argument.file for argument in arguments]
-    return Verified(len(files), sum(file.entries for file in files), sum(file.ref.size for file in files))
+    parts = sum(1 + len(file.changes) for file in files)
+    return Verified(parts, sum(file.entries for file in files), sum(file.size for file in files))
 
 
 def _changed_source_files(opened: OpenedSavepoint) -> Iterator[str]:
@@ -183,7 +216,8 @@ def _changed_source_files(opened: OpenedSavepoint) -> Iterator[str]:
 
 
 def _unlisted_files(opened: OpenedSavepoint) -> Iterator[str]:
-    known = {part.path for state in opened.states() for part in state.files} | {SEAL_FILE, LABEL_FILE}
+    known = {layer.path for file in opened.savepoint.files for layer in file.layers if layer.savepoint is None}
+    known |= {SEAL_FILE, LABEL_FILE}
     known |= {path for uid, position in opened.savepoint.sources.items() for path in source_files(uid, position)}
     for path in opened.storage.list(opened.directory):
         inside = path.removeprefix(f"{opened.directory}/")

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forkpoint.checkpoint.format import checksum, damaged
-from forkpoint.checkpoint.savepoint_manifest import SavepointFile
+from forkpoint.checkpoint.savepoint_manifest import ChangesFile, SavepointFile
 from forkpoint.errors import SavepointCorrupt, TypeNotSupported
 from forkpoint.savepoint.format.layout import METADATA_KEY, Layout
-from forkpoint.savepoint.format.sorting import KeyGroupRange
 from forkpoint.savepoint.format.tasks import FileRef
 from forkpoint.storage.base import Storage
 
 _IDENTITY = ("uid", "name", "kind", "key_type", "value_type", "namespace_type")
+BLOCK_ROWS = 65_536  # of a row group
 _LEVEL = 1  # zstd: near the size of the higher levels at several times their speed
 _INVALID_ROWS = (pa.ArrowException, msgspec.MsgspecError, TypeNotSupported, OverflowError, RecursionError, struct.error)
 
@@ -74,6 +74,10 @@ class WrittenPart:
             path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum, kg_start=kg_start, kg_stop=kg_stop
         )
 
+    def changes(self) -> ChangesFile:
+        """Its entry as a file of changes."""
+        return ChangesFile(path=self.path, entries=self.entries, bytes=self.size, checksum=self.checksum)
+
 
 def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
     data = part.finish()
@@ -82,18 +86,21 @@ def put_part(target: Storage, path: str, part: PartWriter) -> WrittenPart:
 
 
 @dataclass(frozen=True)
-class SavedFile(KeyGroupRange):
-    """A state's file in a savepoint: ``entries`` rows of a range of key groups."""
+class PartFile:
+    """A file with ``rows`` rows."""
 
     ref: FileRef
-    entries: int
+    rows: int
 
     @property
     def name(self) -> str:
         return self.ref.name
 
-    def tables(self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None) -> Iterator[pa.Table]:
-        """The rows, a row group at a time, of the key groups ``groups`` or of all.
+    def tables(
+        self, storage: Storage, layout: Layout, groups: tuple[int, int] | None = None, needed: Layout | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows, a row group at a time, of the key groups ``groups`` or of all. ``needed``: the columns to read, by default
+        those of ``layout``, which must have all columns of the file.
 
         Raises NotFound, and SavepointCorrupt if the file is damaged, belongs to another state, or has another number of rows.
         """
@@ -106,21 +113,16 @@ class SavedFile(KeyGroupRange):
             _check_schema(parquet.schema_arrow, layout.schema, self.name)
         self._check_count(parquet.metadata.num_rows)
         rows = 0
-        for table in _row_groups(parquet, self.name, groups):
+        columns = None if needed is None else needed.schema.names
+        for table in _row_groups(parquet, self.name, groups, columns):
             rows += table.num_rows
             yield table
         if groups is None:
             self._check_count(rows)
 
     def _check_count(self, rows: int) -> None:
-        if rows != self.entries:
-            raise damaged(self.name, f"has {rows} rows, {self.entries} were recorded")
-
-    def check_found(self, rows: int) -> None:
-        """Raises SavepointCorrupt unless all rows were read, by key groups."""
-        if rows != self.entries:
-            groups = f"the key groups {self.kg_start} to {self.kg_stop} that were recorded"
-            raise damaged(self.name, f"{rows} of its {self.entries} rows are in {groups}")
+        if rows != self.rows:
+            raise damaged(self.name, f"has {rows} rows, {self.rows} were recorded")
 
 
 @contextmanager
@@ -136,14 +138,14 @@ def errors_naming(file: str) -> Iterator[None]:
         raise damaged(file, f"its rows cannot be used: {error}") from error
 
 
-def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None) -> Iterator[pa.Table]:
+def _row_groups(parquet: Any, file: str, groups: tuple[int, int] | None, columns: list[str] | None) -> Iterator[pa.Table]:
     for number in range(parquet.metadata.num_row_groups):
         if groups is not None:
             bounds = parquet.metadata.row_group(number).column(0).statistics
             if bounds is not None and bounds.has_min_max and (bounds.min >= groups[1] or bounds.max < groups[0]):
                 continue
         try:
-            table = parquet.read_row_group(number, use_threads=False)
+            table = parquet.read_row_group(number, columns, use_threads=False)
             table.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise damaged(file, f"row group {number} cannot be read: {error}") from error

@@ -1,33 +1,24 @@
-"""Rows of a savepoint's files: access to their parts by role, and validation.
-
-Checksums cannot detect a file that was rewritten together with savepoint.json. ``checked_tables`` finds rows that no restore
-could assign, before it uses any.
-"""
+"""Rows of a savepoint's files: access to their parts by role, and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from forkpoint.errors import SavepointCorrupt
 from forkpoint.runtime.columnar.leaves import Codec
 from forkpoint.savepoint.format.layout import Columns, Layout, Role
-from forkpoint.savepoint.format.parquet import SavedFile
-from forkpoint.state import hash_column, hash_encoded, key_group
-from forkpoint.storage.base import Storage
+from forkpoint.state import hash_column, hash_encoded, key_group, operator_key, state_key, timer_key
 from forkpoint.types import TypeInformation
 from forkpoint.types.keys import is_key_form
 
 Ints = npt.NDArray[np.int64]
 
-_COUNTING: tuple[Role, ...] = ("key_group", "index", "timestamp", "ttl_stamp", "subtask")
+INDEX_BYTES = 8  # at the end of the ``store_order`` of a list's element
 
 
 def bulk_codec(type: TypeInformation) -> Codec:
@@ -64,11 +55,19 @@ class Rows:
             )
         return self._encoded[role]
 
+    def binary(self, role: Role) -> pa.Array:
+        """``encoded`` as a binary array."""
+        part, columns = self.layout.part(role), self.parts[role]
+        if not part.raw:
+            found = bulk_codec(part.type).encode_binary([column.combine_chunks() for column in columns])
+            return pa.array(self.encoded(role), pa.binary()) if found is None else found
+        return columns[0].combine_chunks()
+
     def numbers(self, role: Role) -> Ints:
         """A column of integers. Raises SavepointCorrupt for nulls."""
         (column,) = self.parts[role]
         if column.null_count:
-            raise _wrong(self.layout, f"column {role} holds {column.null_count} nulls")
+            raise invalid(self.layout, f"column {role} holds {column.null_count} nulls")
         return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
     def key_groups(self, max_parallelism: int) -> Any:
@@ -80,68 +79,34 @@ class Rows:
         return key_group(hashes, max_parallelism)
 
 
-def checked_tables(
-    storage: Storage, file: SavedFile, layout: Layout, max_parallelism: int, parallelism: int, *, groups: tuple[int, int] | None
-) -> Iterator[pa.Table]:
-    """``SavedFile.tables``, validated; the parallelisms are the savepoint's.
-
-    Raises SavepointCorrupt naming the state, the actual and the expected value.
-    """
-    last: list[pa.Table] = []  # the previous table's last row, whose list may continue
-    for table in file.tables(storage, layout, groups):
-        _check(Rows(layout, table), max_parallelism, parallelism)
-        if layout.info.kind == "list":
-            _check_lists(Rows(layout, pa.concat_tables([*last, table])))
-            last = [table.slice(table.num_rows - 1)]
-        yield table
-
-
-def _check(rows: Rows, max_parallelism: int, parallelism: int) -> None:
-    layout = rows.layout
-    numbers = {role: rows.numbers(role) for role in _COUNTING if layout.has(role)}
-    if "key_group" in numbers:
-        found, expected = numbers["key_group"], rows.key_groups(max_parallelism)
-        wrong = np.flatnonzero(found != expected)
-        if len(wrong):
-            at = int(wrong[0])
-            raise _wrong(layout, f"a key has the key group {found[at]}, expected {expected[at]} of {max_parallelism}")
-    if "subtask" in numbers:
-        found = numbers["subtask"]
-        wrong = np.flatnonzero((found < 0) | (found >= parallelism))
-        if len(wrong):
-            raise _wrong(layout, f"column subtask holds {found[wrong[0]]}, expected 0 to {parallelism - 1}")
-    if layout.info.is_timers:
-        domain = layout.info.kind.removeprefix("timers-")
-        domains = pc.unique(rows.parts["domain"][0]).to_pylist()
-        if domains not in ([], [domain]):
-            raise _wrong(layout, f"column domain holds {', '.join(map(repr, domains))}, expected {domain!r}")
-
-
-def _check_lists(rows: Rows) -> None:
-    """Check that all elements of a list have the same key; index 0 begins a list."""
-    continues = rows.numbers("index")[1:] != 0
-    roles: tuple[Role, ...] = ("key", "namespace")
-    for role in filter(rows.layout.has, roles):
-        of = rows.layout.part(role).type
-        columns = [column.combine_chunks() for column in rows.parts[role]]
-        for at in np.flatnonzero(continues & ~_equals_previous(columns)).tolist():
-            before, after = of.from_columns([column.slice(at, 2) for column in columns])
-            if of.encode(before) != of.encode(after):  # NaN does not equal itself
-                raise _wrong(rows.layout, f"the {role} changes within a list, from {before!r} to {after!r}")
-
-
-def _wrong(layout: Layout, what: str) -> SavepointCorrupt:
+def invalid(layout: Layout, what: str) -> SavepointCorrupt:
     return SavepointCorrupt(f"{layout.info.where}: {what}")
 
 
-def _equals_previous(columns: list[Any]) -> Any:
-    """Whether each row, from the second on, equals the row before it."""
-    same = np.ones(max(0, len(columns[0]) - 1), bool)
-    for column in columns:
-        if pa.types.is_nested(column.type):
-            values = column.to_pylist()
-            same &= np.fromiter((a == b for a, b in pairwise(values)), bool, len(same))
-        else:
-            equal = pc.equal(column.slice(1), column.slice(0, len(same)))
-            same &= pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
-    return same
+def is_listed(layout: Layout) -> bool:
+    """Whether several rows form one list."""
+    return layout.has("index") and layout.info.kind != "broadcast"
+
+
+def store_order(rows: Rows) -> list[bytes]:
+    """Bytes per row that sort as the store does: by key group, encoded key and namespace; timers by key group and time first.
+    Equal for duplicate rows."""
+    layout = rows.layout
+
+    def numbers(role: Role) -> list[int]:
+        return rows.parts[role][0].to_pylist()  # type: ignore[no-any-return]
+
+    if layout.info.kind == "broadcast":
+        return [operator_key(0, 0, 0) + key for key in rows.encoded("map_key")]
+    if layout.info.is_operator_state:
+        return [operator_key(0, subtask, index) for subtask, index in zip(numbers("subtask"), numbers("index"), strict=True)]
+    space: Role = "map_key" if layout.has("map_key") else "namespace"
+    spaces = rows.encoded(space) if layout.has(space) else [b""] * rows.count
+    groups, keys = numbers("key_group"), rows.encoded("key")
+    if layout.info.is_timers:
+        times = numbers("timestamp")
+        return [timer_key(g, 0, t, k, s) for g, t, k, s in zip(groups, times, keys, spaces, strict=True)]
+    names = [state_key(g, 0, k, s) for g, k, s in zip(groups, keys, spaces, strict=True)]
+    if is_listed(layout):
+        return [name + index.to_bytes(INDEX_BYTES, "big") for name, index in zip(names, numbers("index"), strict=True)]
+    return names

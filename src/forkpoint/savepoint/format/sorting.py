@@ -37,10 +37,10 @@ class Run:
 
 
 def write_runs(
-    target: Storage, table: pa.Table, sort_keys: Sequence[bytes], cuts: Sequence[int], path: Callable[[int], str]
+    target: Storage, table: pa.Table, sort_keys: Sequence[bytes] | pa.Array, cuts: Sequence[int], path: Callable[[int], str]
 ) -> list[Run]:
     """Write rows as runs; slice i begins at key group ``cuts[i]``, and its run goes to ``path(i)``."""
-    column = pa.array(sort_keys, pa.large_binary())
+    column = sort_keys if isinstance(sort_keys, pa.Array) else pa.array(sort_keys, pa.large_binary())
     slices = np.searchsorted(np.asarray(cuts), first_kgs(column), side="right") - 1
     table = table.append_column(_SORT_KEY, column)
     order = np.argsort(slices, kind="stable")

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from forkpoint.checkpoint.manifest import SourcePosition
 from forkpoint.runtime.tasks.gc_pause import collector_paused
-from forkpoint.savepoint.edit.rows import is_listed, list_name, objects_of, store_order
+from forkpoint.savepoint.edit.rows import list_name, objects_of
 from forkpoint.savepoint.edit.writer import SavepointWriter
 from forkpoint.savepoint.format.layout import Layout, Role
-from forkpoint.savepoint.format.rows import Rows
+from forkpoint.savepoint.format.rows import Rows, is_listed, store_order
 from forkpoint.savepoint.format.tasks import Progress, no_progress
 from forkpoint.savepoint.inspect.reader import SavepointReader, StateReader
 

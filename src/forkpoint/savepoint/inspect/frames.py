@@ -14,8 +14,8 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EditRefused
 from forkpoint.savepoint.edit.data import Fitter, tables_of
 from forkpoint.savepoint.edit.tasks import RunWriter
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import layout_of
-from forkpoint.savepoint.format.parquet import SavedFile
 from forkpoint.savepoint.format.sorting import Run
 from forkpoint.savepoint.format.tasks import decoder_of, encode
 from forkpoint.storage.base import open_storage

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.checkpoint.paths import JobPaths
@@ -17,7 +18,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import EpochGone
 from forkpoint.savepoint.export.chain_reader import ChainReader, blocks, files_of, one_copy
 from forkpoint.savepoint.export.committed_epochs import READERS, CommittedEpochs
-from forkpoint.savepoint.format.entries import Codec, Entries, codec_of
+from forkpoint.savepoint.format.entries import Codec, Entries, as_binary, codec_of
 from forkpoint.savepoint.format.parquet import PartWriter
 from forkpoint.savepoint.format.sorting import steps
 from forkpoint.savepoint.inspect.copies import CopiedWhenNeeded
@@ -178,10 +179,10 @@ class LiveStateReader(StateRows):
 
 
 def _tables(codec: Codec, entries: Entries) -> Iterator[pa.Table]:
-    keys, values = entries
-    for low, high in blocks(values):
-        groups = first_kgs(pa.array(keys[low:high], pa.large_binary()))
-        yield codec.to_table(groups, keys[low:high], values[low:high]).replace_schema_metadata()
+    columns = as_binary(entries)
+    for low, high in blocks(pc.binary_length(columns[1]).to_numpy()):
+        keys, values = (column.slice(low, high - low) for column in columns)
+        yield codec.table_of(first_kgs(keys), keys, values).replace_schema_metadata()
 
 
 def newest_state(storage: Storage, job: str) -> LiveState:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow.parquet import ParquetWriter
 
 from forkpoint.checkpoint.manifest import Parent, SourcePosition
 from forkpoint.checkpoint.savepoint_manifest import Savepoint, SavepointState
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.catalog.display import savepoint_html
 from forkpoint.savepoint.catalog.listing import LATEST, find_savepoint
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.layout import layout_of
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint, Verified, open_savepoint, verify_files
-from forkpoint.savepoint.format.parquet import SavedFile
 from forkpoint.savepoint.format.rows import Rows
 from forkpoint.savepoint.format.tasks import Progress, no_progress
 from forkpoint.savepoint.inspect.state_rows import StateCollection, StateRows
@@ -134,7 +135,7 @@ class StateReader(StateRows):
 
     @property
     def size(self) -> int:
-        """The size of the files in bytes."""
+        """The size of all files in bytes, with those of earlier savepoints that it refers to."""
         return sum(state.bytes for state in self.saved)
 
     def parts(self) -> list[tuple[StateInfo, SavedFile]]:
@@ -171,18 +172,26 @@ class StateReader(StateRows):
         return StateReader(self.opened, tuple(state for state in self.saved if state.info in infos))
 
     def parquet_files(self, scratch: Path) -> Iterator[str]:
-        """Verified files on the local disk: the savepoint's own files, or copies below ``scratch`` if they are remote."""
+        """Verified files on the local disk: the savepoint's files, or copies below ``scratch`` if they are remote or have changes
+        in other files."""
         storage = self.opened.storage
-        files = [file for saved in self.saved for file in saved.files]
-        filled = [file for file in files if file.entries] or files[:1]  # an empty file has the columns
-        for number, file in enumerate(filled):
-            ref = self.opened.file(file).ref
-            data = ref.read(storage)
-            path = str(Path(storage.root) / (ref.path or "")) if isinstance(storage, LocalStorage) else ""
+        files = [(saved.info, file) for saved in self.saved for file in saved.files]
+        filled = [each for each in files if each[1].entries] or files[:1]  # an empty file has the columns
+        for number, (info, file) in enumerate(filled):
+            saved = self.opened.file(file)
+            copy = scratch / f"part-{number}.parquet"
+            if saved.changes:
+                scratch.mkdir(exist_ok=True)
+                with ParquetWriter(copy, layout_of(info).schema, compression="lz4", use_dictionary=False) as writer:
+                    for table in self.part(info, saved):
+                        writer.write_table(table)
+                yield str(copy)
+                continue
+            data, inside = saved.ref.read(storage), saved.ref.path or ""
+            path = str(Path(storage.root) / inside) if isinstance(storage, LocalStorage) else ""
             if path and not set("*?[").intersection(path):  # DuckDB would expand it as a pattern
                 yield path
             else:
                 scratch.mkdir(exist_ok=True)
-                copy = scratch / f"part-{number}.parquet"
                 copy.write_bytes(data)
                 yield str(copy)

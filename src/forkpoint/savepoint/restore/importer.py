@@ -13,8 +13,8 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.checkpoint.states import StateInfo
 from forkpoint.errors import RestoreRefused
 from forkpoint.savepoint.format.entries import EntryTarget
+from forkpoint.savepoint.format.layers import SavedFile
 from forkpoint.savepoint.format.opened_savepoint import OpenedSavepoint
-from forkpoint.savepoint.format.parquet import SavedFile
 from forkpoint.savepoint.format.sorting import Run, Slice, cut_subtasks, slice_count
 from forkpoint.savepoint.format.tasks import Progress, RunTasks, TaskRunner, no_progress
 from forkpoint.savepoint.restore.evolution import Change

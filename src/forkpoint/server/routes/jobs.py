@@ -172,7 +172,14 @@ def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: 
     def work(asked: Asked) -> dict[str, Any]:
         name, root = entry.name, entry.root.place
         if body.cancel_job:
-            stopped = operations.stop(name, directory, skip_unreadable=body.skip_unreadable, state_root=root, observer=asked)
+            stopped = operations.stop(
+                name,
+                directory,
+                skip_unreadable=body.skip_unreadable,
+                self_contained=body.self_contained,
+                state_root=root,
+                observer=asked,
+            )
             return {"job": name, "run": stopped.run, "savepoint": stopped.savepoint}
         taken = operations.savepoint(
             name,
@@ -180,6 +187,7 @@ def take_savepoint(entry: Job, body: m.SavepointBody, request: Request, served: 
             label=body.label,
             note=body.note,
             skip_unreadable=body.skip_unreadable,
+            self_contained=body.self_contained,
             state_root=root,
             observer=asked,
         )
@@ -200,6 +208,7 @@ def stop(entry: Job, body: m.StopBody, request: Request, served: Served) -> m.Re
             directory,
             drain=body.drain,
             skip_unreadable=body.skip_unreadable,
+            self_contained=body.self_contained,
             state_root=entry.root.place,
             observer=asked,
         )
