@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest, SnapshotRef
 
 
-MOST_EPOCHS = 1000
+MOST_EPOCHS = 4000
 """Epochs whose changes are kept for the next savepoint: every commit lists the manifests."""
 
 
