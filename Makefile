@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
-	build format bench bench-cluster bench-kafka bench-sql nexmark bench-patterns \
+	build format bench bench-cluster bench-kafka bench-sql nexmark bench-functions bench-patterns \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -153,6 +153,9 @@ bench-sql: setup ## SQL queries against Flink's Java, in turn
 
 nexmark: setup ## Nexmark's queries against Flink's Java (and PyFlink after make flink-parity), in turn; writes nexmark.json. TEXTS: the published queries
 	$(RUN) python benchmarks/nexmark/against_flink.py $(TEXTS)
+
+bench-functions: setup ## functions with state and windows against Flink in Java, in turn
+	$(RUN) python benchmarks/functions/against_flink.py
 
 bench-patterns: setup ## patterns against Flink's CEP in Java, in turn
 	$(RUN) python benchmarks/patterns/against_flink.py

@@ -24,10 +24,11 @@ with atheris.instrument_imports(include=["forkpoint"]):
     from forkpoint.checkpoint.savepoint_manifest import SAVEPOINT, Savepoint, Versions
     from forkpoint.checkpoint.states import StateInfo
     from forkpoint.errors import SavepointCorrupt
+    from forkpoint.savepoint.format.checks import checked_tables
     from forkpoint.savepoint.format.entries import EntryTarget, codec_of
+    from forkpoint.savepoint.format.layers import SavedFile
     from forkpoint.savepoint.format.layout import layout_of
-    from forkpoint.savepoint.format.parquet import PartWriter, SavedFile, errors_naming
-    from forkpoint.savepoint.format.rows import checked_tables
+    from forkpoint.savepoint.format.parquet import PartWriter, errors_naming
     from forkpoint.savepoint.format.tasks import FileRef
     from forkpoint.state import Changes, read_changes, read_snapshot, state_key, write_changes, write_snapshot
     from forkpoint.state.arrow_file import _BLOCK, _TRAILER, _trailer_crc

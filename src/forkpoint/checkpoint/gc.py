@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MOST_EPOCHS = 4000
-"""Epochs whose changes are kept for the next savepoint: every commit lists the manifests."""
+"""Epochs whose changes are kept for the next savepoint: each collection looks at all manifests."""
 
 
 @dataclass(frozen=True, slots=True)

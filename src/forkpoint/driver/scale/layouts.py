@@ -66,6 +66,7 @@ class Layouts:
             known_states={state.sid: state for state in manifest.states},
             restored_from=manifest.epoch,
             inline_bytes=min(JobSpec.inline_bytes, INLINE_BYTES // parallelism),
+            inline_output_bytes=min(JobSpec.inline_output_bytes, INLINE_BYTES // parallelism),
             program=this_program(options.allow_pickle),
         )
 

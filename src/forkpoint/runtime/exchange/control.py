@@ -22,10 +22,10 @@ from forkpoint.types.lookup import Program
 class JobSpec:
     """The constants of a run, shipped to every worker once.
 
-    ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states,
-    by sid, of epoch ``restored_from``. ``inline_bytes``: the maximum size of a subtask's changes, and of a sink's output, for
-    inclusion in the manifest instead of a file. ``several_processes``: whether a host runs its subtasks in several processes,
-    any subtask in any process. ``program``: the program that defines the values.
+    ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states, by
+    sid, of epoch ``restored_from``. ``inline_bytes`` and ``inline_output_bytes``: the maximum size of a subtask's changes, and
+    of a sink's output, for inclusion in the manifest instead of a file. ``several_processes``: whether a host runs its subtasks
+    in several processes, any subtask in any process. ``program``: the program that defines the values.
     """
 
     run: str
@@ -38,7 +38,8 @@ class JobSpec:
     local_dir: str
     parameters: dict[str, str]
     known_states: Mapping[int, StateInfo]
-    inline_bytes: int = 100_000
+    inline_bytes: int = 32_000
+    inline_output_bytes: int = 100_000
     periodic_watermarks: bool = True
     several_processes: bool = False
     logging: TaskLogging = field(default_factory=TaskLogging)

@@ -172,7 +172,7 @@ class Screened:
 
 
 def _reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
-    outer, inner = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
+    outer, inner = function.__globals__, function.__builtins__
     return lambda: outer.get(name, _MISSING) if name in outer else inner.get(name, _MISSING)
 
 

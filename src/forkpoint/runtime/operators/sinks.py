@@ -34,7 +34,7 @@ class SinkInstance:
         assert isinstance(operator.spec, SinkSpec)
         self._uid = operator.uid
         self._context = SinkContext(
-            operator.uid, job.job, context.epoch, subtask, attempt, context.generation, job.storage_url, job.inline_bytes
+            operator.uid, job.job, context.epoch, subtask, attempt, context.generation, job.storage_url, job.inline_output_bytes
         )
         self._sink = operator.spec.sink
         self._writer: SinkWriter | None = None
