@@ -363,6 +363,33 @@ def test_rows_without_classes():
     ]
 
 
+class Event(NamedTuple):
+    kind: int
+    pair: Pair | None
+    row: Row
+
+
+def test_a_record_within_an_element_is_passed_on_as_columns():
+    """Where it is None, Python computes, which refuses it as before; only a record of the declared type is passed on."""
+    row = Row(1, 2, 0.5, -0.5, "s", "u", True, None)
+    events = [Event(1, Pair(7, "a"), row), Event(2, Pair(8, ""), row._replace(o=3))]
+    elements = type_of(Event)
+    for select, of, expected in (
+        (lambda event: event.pair, Pair, [Pair(7, "a"), Pair(8, "")]),
+        (lambda event: event.row, Row, [row, row._replace(o=3)]),
+    ):
+        found = column_map("op", select, elements, type_of(of))
+        batch = batch_of(events, elements)
+        assert type_of(of).from_columns(found.columns(batch, 1)) == expected
+        cut = batch.slice(1, 2)
+        assert type_of(of).from_columns(found.columns(cut, 1)) == expected[1:]
+    found = column_map("op", lambda event: event.pair, elements, type_of(Pair))
+    assert found.columns(batch_of([events[0]._replace(pair=None)], elements), 1) is None
+    assert found.usable
+    assert column_map("op", lambda event: event.pair, elements, type_of(Row)) is None
+    assert column_map("op", lambda event: event.pair, elements, type_of(Wide)) is None
+
+
 def test_how_functions_run_in_words():
     told = {
         "a * 908 // 1000": lambda r: r.a * RATE // 1000,

@@ -81,6 +81,11 @@ class OverColumns:
         return None if found is None else found[0].to_numpy(zero_copy_only=False)
 
     def results(self, evaluation: Evaluation) -> list[pa.Array]:
+        if is_part(self.found, self.elements, self.output):
+            record = evaluation.field(self.found.nodes[0])
+            if record.null_count:
+                raise InPython
+            return list(record.flatten())
         schema = self.output.arrow_schema
         found = [evaluation.array(node, of.type) for node, of in zip(self.found.nodes, schema, strict=True)]
         if any(column.null_count and not of.nullable for column, of in zip(found, schema, strict=True)):
@@ -121,8 +126,17 @@ def mapped(function: Any, elements: TypeInformation | None, output: TypeInformat
         raise NotAnExpression("its output type is not declared")
     found = traced(function, elements)
     assert elements is not None
-    check_output(found, elements, output)
+    if not is_part(found, elements, output):
+        check_output(found, elements, output)
     return found
+
+
+def is_part(found: Traced, elements: TypeInformation, output: TypeInformation) -> bool:
+    """Whether the result is a field of the element that is a record itself, such as the bid of an event."""
+    if found.made is not None or elements.fields is None or not isinstance(output, RecordType) or not output.members:
+        return False
+    node = found.nodes[0]
+    return node.operation == "field" and present(elements.fields[node.arguments[0]].type) == output
 
 
 def condition(function: Any, elements: TypeInformation | None) -> Traced:

@@ -88,6 +88,10 @@ class Evaluation:
         made = pa.array(found)
         return made if made.type == type else made.cast(type)
 
+    def field(self, node: Node) -> pa.Array:
+        """The column of a field, as it is."""
+        return self._columns[node.arguments[0]]
+
     def mask(self, node: Node) -> npt.NDArray[np.bool_]:
         """The values of a condition."""
         found = self.value(node)
