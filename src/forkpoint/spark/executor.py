@@ -177,10 +177,14 @@ class SparkExecutor(Executor):
 
     def run_beside_epochs(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         residents = None if self._run is None else self._run.residents
-        if residents is not None and residents.stay:
-            with self._detecting_loss(), _logging_loss():
-                return mapped(self._sc, fn, len(args), partial(residents.call, arguments=args))
-        return self.run_tasks(fn, args, description)
+        if residents is None:
+            return self.run_tasks(fn, args, description)
+        with residents.beside() as stay:
+            if stay:
+                with self._detecting_loss(), _logging_loss():
+                    return mapped(self._sc, fn, len(args), partial(residents.call, arguments=args))
+            with self._background(description):
+                return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
 
     def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
         """Runs on the hosts where the layout's subtasks would run if it were started with the current executors."""
@@ -209,10 +213,15 @@ class SparkExecutor(Executor):
 
     @contextmanager
     def _background_job(self, description: str) -> Iterator[None]:
-        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
         residents = None if self._run is None else self._run.residents
         cores = nullcontext() if residents is None else residents.cores()
-        with cores, self._detecting_loss(), self._job(self._background_tag, properties):
+        with cores, self._background(description):
+            yield
+
+    @contextmanager
+    def _background(self, description: str) -> Iterator[None]:
+        properties = {_POOL_PROPERTY: BACKGROUND_POOL, _DESCRIPTION_PROPERTY: description}
+        with self._detecting_loss(), self._job(self._background_tag, properties):
             yield
 
     @property

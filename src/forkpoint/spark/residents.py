@@ -62,6 +62,7 @@ SHORT_S = 5.0
 LARGE_BYTES = 16 << 20
 """An epoch that exchanges more through the driver is for Spark's shuffle."""
 OTHERS_S = 0.5  # between looks at Spark's other jobs
+BESIDE_S = 5.0  # for what runs beside epochs to end, before tasks start
 END_S = 10.0  # for tasks to end after their connections
 AGAIN_S = (10.0, 60.0, 600.0)  # after failed starts, and after tasks that stood in the way of other jobs
 STEADY_S = 60.0  # tasks that have stayed so long count as no failure
@@ -112,6 +113,9 @@ class Residents:
     _pace: _Pace = field(default_factory=_Pace)
     _lock: threading.RLock = field(default_factory=threading.RLock)  # held while an epoch runs
     _waiting: int = 0  # threads that need the cores, or have them
+    _changed: threading.Condition = field(default_factory=threading.Condition)  # of what runs beside epochs
+    _starting: bool = False
+    _beside: int = 0
     _interrupted: bool = False
     _tasks: _Tasks | None = None
 
@@ -155,7 +159,8 @@ class Residents:
         with self._lock:
             self._interrupted = False
             if self._tasks is None and not self._waiting and self._pace.due():
-                self._start()
+                with self._alone() as alone:
+                    self._start() if alone else self._pace.has_failed()
             tasks = None if self._waiting else self._tasks
             try:
                 yield tasks
@@ -171,6 +176,33 @@ class Residents:
     def ran(self, seconds: float) -> None:
         """An epoch ran as a job."""
         self._pace.ran(seconds)
+
+    @contextmanager
+    def beside(self) -> Iterator[bool]:
+        """While something runs beside epochs, as commits of each epoch do: no tasks start in the block, in which they would take
+        the cores of a Spark job. Yields whether there are tasks already, for ``call``."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._starting)
+            self._beside += 1
+        try:
+            yield self._tasks is not None
+        finally:
+            with self._changed:
+                self._beside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Nothing begins beside epochs in the block. Yields whether what had begun before has ended, as it soon does."""
+        with self._changed:
+            self._starting = True
+            alone = self._changed.wait_for(lambda: not self._beside, BESIDE_S)
+        try:
+            yield alone
+        finally:
+            with self._changed:
+                self._starting = False
+                self._changed.notify_all()
 
     def call(self, stage: BackgroundStage, arguments: Sequence[bytes]) -> list[bytes]:
         """The results of a stage for each argument, while epochs run. Raises ResidentsLost."""
