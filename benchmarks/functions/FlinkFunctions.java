@@ -103,7 +103,6 @@ public class FlinkFunctions {
         configuration.setString("restart-strategy.type", "none");
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         env.setParallelism(Integer.parseInt(arguments[3]));
-        env.getConfig().enableObjectReuse();
         var events = env.fromSource(
                         new NumberSequenceSource(0, Long.parseLong(arguments[1]) - 1), WatermarkStrategy.noWatermarks(), "numbers")
                 .map(Event::new).returns(Event.class);
