@@ -80,7 +80,7 @@ def savepoint(state: Path, seconds: float, log: Path, taken_us: list[float]) -> 
     time.sleep(seconds)
     taken_us.append(time.time_ns() / 1000)
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "forkpoint", "savepoint", "counting", "--state-root", str(state)]
+        command = [sys.executable, "-m", "forkpoint.cli", "savepoint", "counting", "--state-root", str(state)]
         subprocess.run(command, check=True, stdout=output, stderr=output)
     taken_us.append(time.time_ns() / 1000)
 
