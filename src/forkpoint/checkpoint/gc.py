@@ -76,11 +76,7 @@ def plan_gc(
     needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
     base = next((epoch for epoch in sorted(since) if not many_changes(history, epoch)), None)
     if base is not None:
-        for epoch, manifest in history.items():
-            if epoch >= base:
-                needed.add(paths.manifest(epoch))
-            if epoch > base:
-                needed.update(changes.path for changes in manifest.changes if changes.path is not None)
+        needed |= {paths.manifest(base), *_changes_after(base, newest, history)}
     staged = staged_epochs(history[epoch] for epoch in retained)
     old_manifests: list[str] = []
     garbage: list[str] = []
@@ -121,12 +117,16 @@ def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozens
     base = _base_epoch(manifest, history)
     needed = {paths.manifest(manifest.epoch)}
     needed.update(snapshot.path for snapshot in manifest.snapshots)
-    needed.update(_logs(manifest))
-    for epoch, other in history.items():
-        if base < epoch <= manifest.epoch:
-            needed.add(paths.manifest(epoch))
-            needed.update(changes.path for changes in other.changes if changes.path is not None)
+    needed.update(_logs(manifest), _changes_after(base, manifest.epoch, history))
     return frozenset(needed)
+
+
+def _changes_after(base: int, until: int, history: Mapping[int, Manifest]) -> Iterator[str]:
+    """The manifests and changes of the epochs after one, up to another."""
+    for epoch, manifest in history.items():
+        if base < epoch <= until:
+            yield JobPaths(manifest.job).manifest(epoch)
+            yield from (changes.path for changes in manifest.changes if changes.path is not None)
 
 
 def staged_epochs(manifests: Iterable[Manifest]) -> frozenset[int]:

@@ -16,7 +16,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.local.archives import Archives
 from forkpoint.local.interrupts import Interruptible
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
-from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
+from forkpoint.runtime.exchange.wire import ChunkRow, commits_in, inboxes
 from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.task_log import background_task_log
@@ -64,11 +64,9 @@ class LocalExecutor:
             rows.extend(run_source_task(spec, common, task, plan))
             self._raise_if_interrupted()
         for stage in range(1, spec.graph.stages + 1):
-            inboxes: list[list[ChunkRow]] = [[] for _ in range(spec.parallelism)]
-            for row in rows:
-                inboxes[row[0]].append(row)
+            inbox_of = inboxes(rows, spec.parallelism)
             rows = []
-            for subtask, inbox in enumerate(inboxes):
+            for subtask, inbox in enumerate(inbox_of):
                 rows.extend(run_subtask(spec, contexts[subtask], stage, subtask, inbox))
                 self._raise_if_interrupted()
         return [blob for _, _, _, blob in commits_in(rows)]

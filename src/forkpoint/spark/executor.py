@@ -99,7 +99,7 @@ class SparkExecutor(Executor):
             handle = JobHandle(uuid.uuid4().hex, self._sc.broadcast(packed))
             subtasks = [SubtaskStage(handle, stage, last=stage == stages) for stage in range(1, stages + 1)]
             jobs = EpochJobs(self._sc, spec.parallelism, SourceStage(handle, last=stages == 0), subtasks)
-            residents = self._residents(handle, spec) if can_stay(self._sc, spec.graph, spec.parallelism) else None
+            residents = self._residents(handle, spec) if can_stay(self._sc, spec.graph) else None
             self._run = _Run(spec, handle, jobs, residents)
 
     def _residents(self, handle: JobHandle, spec: JobSpec) -> Residents:
@@ -173,7 +173,7 @@ class SparkExecutor(Executor):
         if self._run is None and self.has_other_hosts:  # a start publishes an earlier run's output with the program's sinks
             ship_program(self._sc)
         with self._background_job(description):
-            return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
+            return self._mapped(fn, args)
 
     def run_beside_epochs(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         residents = None if self._run is None else self._run.residents
@@ -184,7 +184,10 @@ class SparkExecutor(Executor):
                 with self._detecting_loss(), _logging_loss():
                     return mapped(self._sc, fn, len(args), partial(residents.call, arguments=args))
             with self._background(description):
-                return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
+                return self._mapped(fn, args)
+
+    def _mapped(self, fn: Callable[[bytes], bytes], args: Sequence[bytes]) -> list[bytes]:
+        return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
 
     def prepare(self, spec: JobSpec, epoch: int) -> list[CatchUp]:
         """Runs on the hosts where the layout's subtasks would run if it were started with the current executors."""

@@ -10,7 +10,7 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -155,11 +155,3 @@ def _run(job: Job, subtask: int, work: Work) -> list[ChunkRow]:
         return []
     rows = fetched(work.rows, work.exchange) if work.exchange else work.rows
     return sent(job.runtime.run_subtask(job.spec, context, work.stage, subtask, rows))
-
-
-def inboxes(rows: Sequence[ChunkRow], parallelism: int) -> list[list[ChunkRow]]:
-    """The rows of each subtask."""
-    found: list[list[ChunkRow]] = [[] for _ in range(parallelism)]
-    for row in rows:
-        found[row[0]].append(row)
-    return found

@@ -32,7 +32,7 @@ from forkpoint.errors import JobFailed
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import EpochSinkSpec
 from forkpoint.runtime.exchange.control import EpochContext, divide, encode_context, encode_part
-from forkpoint.runtime.exchange.wire import ChunkRow, commits_in
+from forkpoint.runtime.exchange.wire import ChunkRow, commits_in, inboxes
 from forkpoint.spark.exchange import executor_cores, has_several_hosts
 from forkpoint.spark.failures import unpack_failure
 from forkpoint.spark.jvm import jvm_of
@@ -48,7 +48,6 @@ from forkpoint.spark.resident_task import (
     connected,
     decode_done,
     encode,
-    inboxes,
 )
 from forkpoint.spark.rows import BlobSerializer
 from forkpoint.spark.tasks import BackgroundStage, JobHandle
@@ -185,7 +184,7 @@ class Residents:
             self._changed.wait_for(lambda: not self._starting)
             self._beside += 1
         try:
-            yield self._tasks is not None
+            yield self.stay
         finally:
             with self._changed:
                 self._beside -= 1
@@ -372,7 +371,7 @@ class _Tasks:
             self.over.wait(END_S)
 
 
-def can_stay(sc: SparkContext, graph: JobGraph, parallelism: int) -> bool:
+def can_stay(sc: SparkContext, graph: JobGraph) -> bool:
     """Whether a job's tasks may stay: its epochs must not need Spark's cores besides, nor its network encryption."""
     conf = sc.getConf()
     return (

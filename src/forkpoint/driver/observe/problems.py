@@ -261,7 +261,9 @@ def _backlogs(now: Situation) -> Iterator[Problem]:
 
 def _skews(now: Situation) -> Iterator[Problem]:
     """Uneven work is a problem only where the job does not keep up."""
-    if not any(problem.kind in ("slow-epochs", "backlog") for check in (_epochs, _backlogs) for problem in check(now)):
+    if not now.skews or not any(
+        problem.kind in ("slow-epochs", "backlog") for check in (_epochs, _backlogs) for problem in check(now)
+    ):
         return
     for uid, skew in now.skews.items():
         text = f"subtask {skew.subtask} of operator {uid!r} gets {skew.share:.0%} of the elements, and the other "

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest, Parent, SnapshotRef, SourcePosition, StateAmount
@@ -26,8 +25,8 @@ from forkpoint.savepoint.format.tasks import Progress
 from forkpoint.savepoint.restore.importer import import_savepoint
 from forkpoint.savepoint.restore.restore_plan import RestorePlan
 from forkpoint.storage.base import open_storage
+from forkpoint.types.variables import T
 
-T = TypeVar("T")
 log = logging.getLogger("forkpoint")
 NONE = "none"
 

@@ -183,9 +183,11 @@ def subtasks(groups: npt.NDArray[Any], parallelism: int, max_parallelism: int) -
 def hottest_key(batch: Batch, key: KeyBy) -> tuple[str, float] | None:
     """The most frequent key of a large batch as text, and its approximate share of the elements, from a sample; None if no key is
     frequent. Calls no function of the user's: a key that is not in columns was computed before the exchange."""
-    if batch.size < _SKEW_ROWS or (batch.keys is None and key_column(batch, key) is None):
+    if batch.size < _SKEW_ROWS:
         return None
     sample = batch.take(np.linspace(0, batch.size - 1, _SKEW_SAMPLE, dtype=np.int64))
+    if sample.keys is None and key_column(sample, key) is None:
+        return None
     groups = group_by_key(sample, key)
     sizes = np.diff(groups.starts)
     most = int(sizes.argmax())

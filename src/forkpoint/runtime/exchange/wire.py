@@ -113,6 +113,14 @@ def commits_in(rows: Iterable[ChunkRow]) -> Iterator[ChunkRow]:
     return (row for row in rows if row[1] == COMMIT)
 
 
+def inboxes(rows: Iterable[ChunkRow], parallelism: int) -> list[list[ChunkRow]]:
+    """The rows of each subtask."""
+    found: list[list[ChunkRow]] = [[] for _ in range(parallelism)]
+    for row in rows:
+        found[row[0]].append(row)
+    return found
+
+
 def receive(rows: Iterable[ChunkRow], edges: dict[int, InEdge]) -> Inbox:
     """Decode and sort the rows of one subtask. ``edges``: the edges that end in this stage."""
     inbox = Inbox()

@@ -12,7 +12,7 @@ from forkpoint.checkpoint.states import StateInfo
 from forkpoint.savepoint.export.chain import StateFiles
 from forkpoint.savepoint.export.chain_reader import ChainReader, FilesOnStorage
 from forkpoint.savepoint.format.entries import codec_of
-from forkpoint.savepoint.format.layers import SavedFile, known_in
+from forkpoint.savepoint.format.layers import SavedFile, known_in, written
 from forkpoint.savepoint.format.parquet import BLOCK_ROWS, PartWriter, WrittenPart, put_part
 from forkpoint.savepoint.format.sorting import KeyGroupRange
 from forkpoint.savepoint.format.tasks import TaskOf, task
@@ -85,8 +85,7 @@ def _write(
     changes = codec.layout.of_changes
     removed = changes.columns(rows, "removed")[0].to_numpy()
     if part.earlier is None:
-        there = rows.filter(pa.array(~removed))
-        plain = codec.layout.table({each.role: changes.columns(there, each.role) for each in codec.layout.parts})
+        plain = written(rows, codec.layout, codec.layout)
         return WrittenChanges(_put(target, part.path, PartWriter(codec.layout), plain), plain.num_rows)
     known = known_in(storage, codec.layout, part.earlier, rows)
     kept = rows.filter(pa.array(known | ~removed))  # what came and went since the earlier savepoint leaves no trace

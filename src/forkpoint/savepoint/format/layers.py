@@ -101,7 +101,7 @@ def _merged(
     for part in reversed(file.changes):
         with errors_naming(part.name):
             newer = replaced.added(list(part.tables(storage, layout.of_changes, groups)))
-            present.append(_with_parts(newer, layout, needed))
+            present.append(written(newer, layout, needed))
     tables: Iterator[pa.Table] = file.part.tables(storage, layout, groups, None if needed == layout else needed)
     for table in tables:
         known = replaced.mask(needed, table)
@@ -109,7 +109,7 @@ def _merged(
     yield from present
 
 
-def _with_parts(changes: pa.Table, layout: Layout, needed: Layout) -> pa.Table:
+def written(changes: pa.Table, layout: Layout, needed: Layout) -> pa.Table:
     """The entries of changes that were not removed."""
     present = changes.filter(pc.invert(layout.of_changes.columns(changes, "removed")[0]))
     return needed.table({str(part.role): layout.of_changes.columns(present, part.role) for part in needed.parts})

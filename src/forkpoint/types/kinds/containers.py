@@ -64,8 +64,8 @@ class OptionalType(TypeInformation):
         if not array.null_count:
             return self.of._to_values(array)
         values: list[Any] = [None] * len(array)
-        present = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
-        for index, value in zip(present, self.of._to_values(array.drop_null()), strict=True):
+        places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        for index, value in zip(places, self.of._to_values(array.drop_null()), strict=True):
             values[index] = value
         return values
 
