@@ -114,6 +114,20 @@ def type_name(description: Any) -> str:
     return f"{kind}<{', '.join(parts)}>" if parts else kind
 
 
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(b|bytes|[kmgt]i?b?)\s*\Z", re.IGNORECASE)
+
+
+def parse_bytes(key: str, value: Any) -> int:
+    """Bytes of an int, or of text such as ``"512m"``, ``"512 MB"`` or ``"2 GiB"``; as in Spark and Flink, a unit is a power of
+    1024."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _BYTES.match(str(value))
+    if match is None:
+        raise ConfigError(f"{key} = {value!r} is not an amount of memory; write it as '512m' or '2g'")
+    return int(float(match[1]) * 1024 ** "bkmgt".index(match[2][0].lower()))
+
+
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*\Z", re.IGNORECASE)
 _UNITS_MS = {
     **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),

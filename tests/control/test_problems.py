@@ -17,6 +17,7 @@ from forkpoint.functions import MIN_WATERMARK
 from forkpoint.protocol.messages import EpochEntry, FailureEntry, Problem
 from forkpoint.protocol.registry import problem_of_run
 from forkpoint.runtime.event_time.watermarks import MIN_MS
+from forkpoint.runtime.exchange.control import Memory
 
 NOW = 1_790_000_000_000
 SECOND, MINUTE = 1_000, 60_000
@@ -302,6 +303,14 @@ def test_uneven_work_is_named_where_a_job_does_not_keep_up(skew: Skew, text: str
     assert found(behind) == [("warning", "backlog", "orders"), ("warning", "skew", "counts")]
     assert texts(behind)[1] == f"subtask {skew.subtask} of operator 'counts' gets {text}"
     assert found(replace(WELL, skews={"counts": skew})) == []
+
+
+def test_a_process_that_takes_more_than_its_memory_at_any_size_of_epochs() -> None:
+    short = Memory("host:7", 400 << 20, 600 << 20, 512 << 20)
+    assert found(replace(WELL, short_memory=short)) == [("warning", "memory", None)]
+    assert texts(replace(WELL, short_memory=short)) == [
+        "process host:7 takes 600 of its 512 MiB, however few elements an epoch reads: raise --memory, or hold less in functions"
+    ]
 
 
 # -- runs that do not answer

@@ -18,7 +18,7 @@ from forkpoint.checkpoint.paths import JobPaths
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import StorageError
 from forkpoint.runtime.exchange.control import EpochContext
-from forkpoint.runtime.tasks.committed_state import Share
+from forkpoint.runtime.tasks.committed_state import CommittedState, Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
 from forkpoint.runtime.tasks.worker import Worker
 from forkpoint.state import OPERATOR_KG, Changes, key_group_range, open_store, range_for, write_back, write_changes
@@ -112,6 +112,24 @@ def test_a_lost_store_is_made_again_at_any_epoch(root: Path, truth: dict[int, En
         assert entries(subtask) == truth[epoch]
         assert len([p for p in storage.paths if "/checkpoints/" in p]) <= 12
         subtask.store.close()
+
+
+def test_a_large_store_is_made_again_in_parts(
+    root: Path, truth: dict[int, Entries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its changes would not fit into memory at once."""
+    parts: list[Share] = []
+    of = CommittedState._entries
+    monkeypatch.setattr(CommittedState, "_entries", lambda self, *given: parts.append(self.share) or of(self, *given))
+    for epoch in (7, 10, 20, max(truth)):
+        parts.clear()
+        place = tmp_path / str(epoch)
+        place.mkdir()
+        subtask = SubtaskState(open_store("lmdb", place), Reads(root), PATHS, share(), memory_bytes=1_600)
+        subtask.catch_up(context(epoch))
+        assert entries(subtask) == truth[epoch]
+        assert len(parts) > 5 or epoch == 7
+        assert [part.with_operator for part in parts] == [*[False] * (len(parts) - 1), True]
 
 
 class Slow(Reads):
@@ -373,6 +391,7 @@ def spec(root: Path, place: Path, kind: str, *, several_processes: bool = False)
         max_parallelism=128,
         storage_url=str(root),
         several_processes=several_processes,
+        memory_bytes=None,
     )
 
 

@@ -19,7 +19,7 @@ from forkpoint.graph.options import (
     RuntimeExecutionMode,
     SavepointSchedule,
 )
-from forkpoint.wording import parse_duration_ms
+from forkpoint.wording import parse_bytes, parse_duration_ms
 
 E = TypeVar("E", bound=Enum)
 
@@ -210,6 +210,7 @@ _JOB_KEYS: dict[str, tuple[str, Parser]] = {
     "execution.engine": ("engine", _choice({"spark": "spark", "local": "local"})),
     "execution.ship-environment": ("ship_env", parse_boolean),
     "execution.pass-environment": ("pass_env", _names),
+    "execution.memory-per-subtask": ("memory_bytes", parse_bytes),
     "execution.silence-alert": ("silence_ms", parse_duration_ms),
     "execution.functions-over-columns": ("over_columns", parse_boolean),
     "execution.allow-pickle": ("allow_pickle", parse_boolean),

@@ -36,6 +36,7 @@ from forkpoint.graph.specs import DataFrameSpec, EpochSinkSpec, SinkSpec, Source
 from forkpoint.graph.transformations import Edge, Transformation, topological_order
 from forkpoint.types import Row, TypeInformation, TypeLike, Types, infer_type, type_of
 from forkpoint.types.variables import R, T
+from forkpoint.wording import parse_bytes
 
 
 class _FrameOptions(TypedDict, total=False):
@@ -158,6 +159,14 @@ class StreamExecutionEnvironment(AcceptedMixin):
         Default: each source's own limit. ConfigError below 1.
         """
         return self._set(max_epoch_rows=rows)
+
+    def set_memory_per_subtask(self, memory: int | str) -> StreamExecutionEnvironment:
+        """Set how much memory a subtask may take, in bytes or as ``"512m"`` or ``"2g"``; mapped files do not count.
+
+        An epoch then reads as many elements as fit. On the local engine, the driver's process runs all subtasks, and may take
+        their sum. Measured on Linux only. Default: no limit. ConfigError below 64 MiB.
+        """
+        return self._set(memory_bytes=parse_bytes("the memory per subtask", memory))
 
     def get_default_savepoint_directory(self) -> str | None:
         """The default savepoint directory, None for under the state root."""

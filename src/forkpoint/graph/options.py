@@ -12,6 +12,7 @@ from forkpoint.errors import Choice, ConfigError
 from forkpoint.functions import to_ms
 
 DEFAULT_MAX_PARALLELISM = 128
+LEAST_MEMORY_BYTES = 64 << 20
 UPPER_BOUND_MAX_PARALLELISM = 32768
 ARCHIVES = "spark.archives"  # "path#directory,…", unpacked in the tasks' working directories
 _VARIABLES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
@@ -240,7 +241,8 @@ class JobOptions:
     root. ``savepoint_schedule``: None for no scheduled savepoints. ``restart``: None for the default; see ``restart_strategy``.
     ``engine``: None for FORKPOINT_ENGINE, else Spark. ``state_backend``: the subtasks' local store.
     ``auto_watermark_interval_ms``: 0 withholds periodic watermarks until the input ends; all other values are equivalent.
-    ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``silence_ms``: how long an
+    ``max_epoch_rows``: the maximum an epoch reads from each source, None for the source's own limit. ``memory_bytes``: how much
+    memory a subtask may take, None for no limit. ``silence_ms``: how long an
     unbounded source, or a split that holds the watermark back, may stay silent before the job's status reports a problem.
     ``spark``: settings of the SparkSession that the job starts, by name; an active session keeps its settings.
     ``over_columns``: compute functions that are expressions over columns.
@@ -262,6 +264,7 @@ class JobOptions:
     state_backend: Literal["lmdb", "rocksdb", "dict"] = "lmdb"
     auto_watermark_interval_ms: int = 200
     max_epoch_rows: int | None = None
+    memory_bytes: int | None = None
     silence_ms: int = 300_000
     over_columns: bool = True
     allow_pickle: bool = False
@@ -302,6 +305,8 @@ class JobOptions:
                 )
         if self.max_epoch_rows is not None:
             _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
+        if self.memory_bytes is not None:
+            _at_least("the memory of a subtask in bytes", self.memory_bytes, LEAST_MEMORY_BYTES)
         _at_least("the silence in ms after which something is wrong", self.silence_ms, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)
 

@@ -153,8 +153,9 @@ def check_token(path: object, before: bytes, token: bytes) -> None:
         raise StorageError(f"local store {path}: another process began to write it during a load")
 
 
-def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
-    """Open the store in directory `path`, or create an empty one.
+def open_store(kind: StoreKind, path: str | os.PathLike[str], memory_bytes: int | None = None) -> Store:
+    """Open the store in directory `path`, or create an empty one. ``memory_bytes``: about how much memory it may take; None for
+    its default.
 
     Raises StorageError if an existing store is unusable (then `destroy_store` it), ConfigError for an unknown kind.
     """
@@ -167,7 +168,7 @@ def open_store(kind: StoreKind, path: str | os.PathLike[str]) -> Store:
         require("rocksdict", "the state backend 'rocksdb'")
         from forkpoint.state.rocksdb_store import RocksDbStore
 
-        return RocksDbStore(path)
+        return RocksDbStore(path, *(() if memory_bytes is None else (memory_bytes,)))
     if kind == "dict":
         from forkpoint.state.dict_store import DictStore
 

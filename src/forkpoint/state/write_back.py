@@ -19,6 +19,7 @@ MAX_EPOCHS = 32  # so that a process that takes over reads few changelogs again
 MAX_ENTRIES = 1 << 18
 MAX_BYTES = 64 << 20  # of values
 
+_ENTRY_BYTES = 250  # of a held entry with a small key and value
 _PREFIX = 6  # bytes of key group and sid in a store key
 _SID, _GROUP_AND_SID = itemgetter(slice(2, _PREFIX)), itemgetter(slice(0, _PREFIX))
 _ABSENT: Any = object()  # None is a delete
@@ -28,15 +29,21 @@ class WriteBackStore:
     """A store that holds its latest changes in memory, up to a limit of epochs, entries and bytes.
 
     For one thread. Other processes may write to the same store: `version` checks the store first, so it never lags behind
-    them. ``stored`` is called with each version that this process has written to the store.
+    them. ``stored`` is called with each version that this process has written to the store. ``memory_bytes``: about how much
+    memory the held changes may take.
     """
 
     def __init__(
-        self, store: Store, max_entries: int = MAX_ENTRIES, stored: Callable[[int], None] = lambda version: None
+        self,
+        store: Store,
+        max_entries: int = MAX_ENTRIES,
+        stored: Callable[[int], None] = lambda version: None,
+        memory_bytes: int | None = None,
     ) -> None:
         self._store = store
         self._stored = stored
-        self._max_entries = max_entries
+        limit = MAX_BYTES if memory_bytes is None else memory_bytes
+        self._max_entries, self._max_bytes = min(max_entries, limit // _ENTRY_BYTES), min(limit, MAX_BYTES)
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
         self._sids: set[bytes] = set()  # of the held keys
@@ -112,7 +119,7 @@ class WriteBackStore:
         self._bytes += sum(map(len, filter(None, changes.values)))
         self._version = version
         self._epochs += 1
-        if len(self._held) > self._max_entries or self._bytes > MAX_BYTES or self._epochs >= MAX_EPOCHS:
+        if len(self._held) > self._max_entries or self._bytes > self._max_bytes or self._epochs >= MAX_EPOCHS:
             self.flush()
 
     def flush(self) -> None:

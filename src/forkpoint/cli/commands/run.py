@@ -40,7 +40,7 @@ from forkpoint.operations.launch.supervisor import SupervisedReport
 from forkpoint.savepoint.catalog.listing import LATEST
 from forkpoint.savepoint.catalog.names import named_savepoint
 from forkpoint.storage.places import plain_place
-from forkpoint.wording import visible
+from forkpoint.wording import parse_bytes, visible
 
 _LONG_SECONDS = 2.0  # duration after which a step of the start is printed
 
@@ -86,6 +86,13 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.IntRange(1, UPPER_BOUND_MAX_PARALLELISM),
             help="Subtasks of each stage.",
         ),
+        click.option(
+            "--memory",
+            "memory_bytes",
+            metavar="SIZE",
+            callback=lambda ctx, option, value: value and parse_bytes("--memory", value),
+            help="Memory of each subtask, such as 512m: an epoch reads as many elements as fit.",
+        ),
         allow_non_restored_option,
         spark_options,
     ):
@@ -127,6 +134,7 @@ def request_of(app: str, args: Sequence[str], options: Mapping[str, Any]) -> Run
         bool(given("resumed")),
         None if predecessor is None else (predecessor[0], None if predecessor[1] == NO_RUN else predecessor[1]),
         bool(given("force")),
+        memory_bytes=given("memory_bytes"),
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forkpoint.checkpoint.manifest import Manifest, SplitState
     from forkpoint.contract.source import Backlog
     from forkpoint.graph.job import JobGraph
-    from forkpoint.runtime.exchange.control import CommitRow, EpochContext, UserMetric
+    from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Memory, UserMetric
 
 NOTABLE_MS = 10_000
 SKEW_ELEMENTS, SKEWED = 10_000, 1.4
@@ -68,8 +68,8 @@ class Skew(NamedTuple):
 @dataclass(frozen=True)
 class Measurements:
     """Measurements of one epoch, by operator uid: busy time, bytes in and out, changes of user metrics, and unevenly divided
-    elements. At its end: the size of the stores and of each state (None if unknown), the sources' backlogs, and the splits that
-    hold watermarks back."""
+    elements; a process whose memory is ``short`` (``EpochMemory``). At its end: the size of the stores and of each state (None if
+    unknown), the sources' backlogs, and the splits that hold watermarks back."""
 
     busy_us: Mapping[str, int] = field(default_factory=dict)
     bytes_in: Mapping[str, int] = field(default_factory=dict)
@@ -80,6 +80,7 @@ class Measurements:
     holds: Mapping[str, Hold] = field(default_factory=dict)
     states: Sequence[StateMetrics] | None = None
     skews: Mapping[str, Skew] = field(default_factory=dict)
+    short: Memory | None = None
 
 
 def measurements(
@@ -88,6 +89,7 @@ def measurements(
     holds: Mapping[str, Hold],
     states: Sequence[StateMetrics] | None = None,
     skews: Mapping[str, Skew] = MappingProxyType({}),
+    short: Memory | None = None,
 ) -> Measurements:
     busy: Counter[str] = Counter()
     read: Counter[str] = Counter()
@@ -100,7 +102,7 @@ def measurements(
             written[uid] += measured.bytes_out
             user += (UserReport(uid, row.subtask, metric) for metric in measured.user)
     sizes = _sum_sizes([r.state_size for r in rows])
-    return Measurements(busy, read, written, user, sizes, backlog, holds, states, skews)
+    return Measurements(busy, read, written, user, sizes, backlog, holds, states, skews, short)
 
 
 def skews(graph: JobGraph, rows: Sequence[CommitRow]) -> dict[str, Skew]:

@@ -33,7 +33,7 @@ from forkpoint.protocol.messages import Phase, StateMetrics
 if TYPE_CHECKING:
     from forkpoint.contract.source import Backlog
     from forkpoint.driver.commit.measurements import Hold, Skew
-    from forkpoint.runtime.exchange.control import CatchUpKind, MetricKind, UserMetric
+    from forkpoint.runtime.exchange.control import CatchUpKind, Memory, MetricKind, UserMetric
     from forkpoint.state import StoreSize
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
@@ -116,7 +116,8 @@ class JobMetrics(msgspec.Struct, frozen=True):
     ``since_ms``: the time of the last (re)start. ``epochs``: the number of committed epochs; ``committed_ms``: the time of the
     last commit. ``began_ms``: the start of the running epoch; None between epochs. ``stores_reused``: tasks that found their
     store up to date. ``savepoint_ms``: the completion of this run's last savepoint. ``read_ms``: by source, the last commit of
-    an epoch with elements of it. ``skews``: by operator, of the last large epoch. ``backlogs``: samples of the last minutes,
+    an epoch with elements of it. ``skews``: by operator, of the last large epoch. ``short_memory``: of a process that took more
+    than its limit in the last epoch, however small. ``backlogs``: samples of the last minutes,
     oldest first. ``behind_ms``: by sink, the start of back pressure, or of one more epoch being enough for it.
     """
 
@@ -136,6 +137,7 @@ class JobMetrics(msgspec.Struct, frozen=True):
     read_ms: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, Hold] = field(default_factory=dict)
     skews: Mapping[str, Skew] = field(default_factory=dict)
+    short_memory: Memory | None = None
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     backlogs: Mapping[str, tuple[BacklogSample, ...]] = field(default_factory=dict)
     user: Mapping[UserKey, UserValue] = field(default_factory=dict)
@@ -238,6 +240,7 @@ def _committed(metrics: JobMetrics, event: EpochCommitted) -> JobMetrics:
         read_ms=_with_read(metrics, event),
         holds=measured.holds,
         skews=measured.skews if sum(event.records_in.values()) >= SKEW_ELEMENTS else metrics.skews,
+        short_memory=measured.short,
         backlog=measured.backlog,
         backlogs=_with_backlogs(metrics.backlogs, measured.backlog, metrics.committed_ms),
         user=_with_user(metrics.user, event),

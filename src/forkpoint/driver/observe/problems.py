@@ -20,6 +20,7 @@ from forkpoint.wording import about, number, one_line, size
 if TYPE_CHECKING:
     from forkpoint.contract.source import Backlog
     from forkpoint.driver.observe.metrics import BacklogSample
+    from forkpoint.runtime.exchange.control import Memory
 
 LOOP_MS, LOOP_RESTARTS = 600_000, 3
 LONG_EPOCH_MS, LONG_EPOCH_TIMES = 60_000, 10
@@ -59,9 +60,9 @@ class TimedOperator:
 @dataclass(frozen=True)
 class Situation:
     """The known state of a run that answers. Times are ms since 1970. ``since_ms``: its last (re)start. ``holds`` and
-    ``idleness_ms``: by the uid of the watermark's origin. ``skews``: by operator. ``epoch_ms``: how long the running epoch has
-    been computing; ``doing``: its activity, in words. ``behind_ms``: by sink, the start of back pressure. ``silence_ms``: how
-    long a source or split may have no element."""
+    ``idleness_ms``: by the uid of the watermark's origin. ``skews``: by operator. ``short_memory``: of a process that took too
+    much. ``epoch_ms``: how long the running epoch has been computing; ``doing``: its activity, in words. ``behind_ms``: by sink,
+    the start of back pressure. ``silence_ms``: how long a source or split may have no element."""
 
     state: str
     now_ms: int
@@ -72,6 +73,7 @@ class Situation:
     holds: Mapping[str, Hold] = field(default_factory=dict)
     idleness_ms: Mapping[str, int] = field(default_factory=dict)
     skews: Mapping[str, Skew] = field(default_factory=dict)
+    short_memory: Memory | None = None
     restarts: int = 0
     failure: str | None = None
     failures: Sequence[FailureEntry] = ()
@@ -275,6 +277,14 @@ def _skews(now: Situation) -> Iterator[Problem]:
         yield Problem("warning", "skew", uid, text)
 
 
+def _memory(now: Situation) -> Iterator[Problem]:
+    if (memory := now.short_memory) is not None:
+        text = (
+            f"process {memory.process} takes {memory.peak >> 20} of its {memory.limit >> 20} MiB, however few elements an epoch "
+        )
+        yield Problem("warning", "memory", None, text + "reads: raise --memory, or hold less in functions")
+
+
 def _amount(amount: int, unit: str) -> str:
     return size(amount) if unit == "bytes" else f"{number(amount)} elements"
 
@@ -295,4 +305,5 @@ _CHECKS: Sequence[Callable[[Situation], Iterator[Problem]]] = (
     _epochs,
     _backlogs,
     _skews,
+    _memory,
 )

@@ -29,6 +29,7 @@ from forkpoint.driver.commit.measurements import Measurements, holds, measuremen
 from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.commit.trial import Trial, TrialProgress
 from forkpoint.driver.observe.events import EpochCommitted, EpochReached, Listener, added_up
+from forkpoint.driver.run.epoch_memory import EpochMemory
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.planner import Alignment, SourcePlanner, source_limits
 from forkpoint.driver.run.timing import EpochTimeout, ProcessingClock
@@ -72,6 +73,7 @@ class EpochRunner:
         publisher: Publisher,
         timeout_ms: int,
         max_rows: int | None,
+        limits_memory: bool,
         now_ms: Callable[[], int],
         listener: Listener,
         until: Until | None = None,
@@ -92,6 +94,9 @@ class EpochRunner:
         self._listener = listener
         self.bound = _bound(graph, until, manifest, max_rows)
         self.planner = SourcePlanner(graph, _native(manifest), manifest.parallelism, max_rows, self.bound.stops, wake)
+        self._memory = EpochMemory() if limits_memory else None
+        if self._memory is not None:
+            self.planner.limit(self._memory.rows)
         self._alignment = Alignment(graph)
         self.trial = TrialProgress(trial, self.now_ms())
         self._failure: Exception | None = None
@@ -245,8 +250,17 @@ class EpochRunner:
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(rows)
+        if self._memory is not None:
+            read = [sum(row.records_in.get(o.uid, 0) for row in rows) for o in self.graph.native_sources]
+            self._memory = self._memory.after(max(read, default=0), [row.memory for row in rows if row.memory is not None])
+            self.planner.limit(self._memory.rows)
         measured = measurements(
-            rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest), skews(self.graph, rows)
+            rows,
+            self.planner.backlog(),
+            holds(self.graph, manifest, context),
+            states_of(manifest),
+            skews(self.graph, rows),
+            None if self._memory is None else self._memory.short,
         )
         self._listener.on_event(_committed(manifest, rows, measured))
         return True

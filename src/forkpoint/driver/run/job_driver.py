@@ -364,6 +364,7 @@ class JobDriver:
             publisher=self.parts.publisher,
             timeout_ms=self.options.checkpoint.timeout_ms,
             max_rows=self.options.max_epoch_rows,
+            limits_memory=self.options.memory_bytes is not None,
             now_ms=self.now_ms,
             listener=self.parts.listener,
             until=self.request.until,

@@ -47,7 +47,7 @@ class SourcePlanner:
         self._graph = graph
         self._parallelism = parallelism
         self._stops = stops
-        self.limits = source_limits(graph, max_rows)
+        self.limits = self._usual = source_limits(graph, max_rows)
         self.planned: dict[str, list[SplitRange]] = {}
         self.whole = set(graph.generating)
         self._first = read_first(graph)
@@ -77,6 +77,10 @@ class SourcePlanner:
                 assignments.extend((operator.id, r) for r in ranges)
         tasks = spread(assignments, self._parallelism, self.whole)
         return [pickle.dumps(task, protocol=5) for task in tasks]
+
+    def limit(self, rows: int) -> None:
+        """Read at most so many elements from each source in an epoch."""
+        self.limits = {uid: min(usual, rows) for uid, usual in self._usual.items()}
 
     def pause(self, uid: str, splits: Collection[str]) -> bool:
         """Leave these splits of a source out of the next plan; returns whether the source supports that."""

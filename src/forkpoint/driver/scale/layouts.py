@@ -67,6 +67,7 @@ class Layouts:
             restored_from=manifest.epoch,
             inline_bytes=min(JobSpec.inline_bytes, INLINE_BYTES // parallelism),
             inline_output_bytes=min(JobSpec.inline_output_bytes, INLINE_BYTES // parallelism),
+            memory_bytes=options.memory_bytes,
             program=this_program(options.allow_pickle),
         )
 

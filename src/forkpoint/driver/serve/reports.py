@@ -124,6 +124,7 @@ def situation(driver: JobDriver, status: Status, now_ms: int, doing: str | None)
         operators=[_timed(graph, operator) for operator in graph.operators if operator.uid in timed],
         holds=metrics.holds,
         skews=metrics.skews,
+        short_memory=metrics.short_memory,
         idleness_ms={uid: after_ms for uid, after_ms in origins if after_ms is not None},
         restarts=status.restarts,
         failure=status.failure,

@@ -65,6 +65,7 @@ class RunRecords:
                 "restart_strategy": asdict(options.restart_strategy),
                 "runtime_mode": options.runtime_mode.name,
                 "max_epoch_rows": options.max_epoch_rows,
+                "memory_bytes": options.memory_bytes,
                 "parameters": {name: value for name, value in options.parameters.items() if not is_secret(name)},
             },
             machine=socket.gethostname(),

@@ -29,7 +29,7 @@ class RunRequest:
     before; if it was rescaled since, it keeps that parallelism instead of ``parallelism``. ``predecessor``: a job, and the run
     that its start succeeds (None: no run), which must still be the newest; by default the newest run at the time of the request.
     ``force``: start even if another run has led the job since. ``log_format``: of the log of a process that is started for it,
-    "text" or "json"; by default that of this process.
+    "text" or "json"; by default that of this process. ``memory_bytes``: how much memory a subtask may take.
     """
 
     app: str
@@ -54,6 +54,7 @@ class RunRequest:
     predecessor: tuple[str, str | None] | None = None
     force: bool = False
     log_format: LogFormat | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.savepoint_schedule is not None and self.savepoint_schedule.directory is not None:
@@ -70,6 +71,7 @@ class RunRequest:
             "parallelism": self.parallelism,
             "max_parallelism": self.max_parallelism,
             "engine": self.engine,
+            "memory_bytes": self.memory_bytes,
             "savepoint_schedule": None
             if schedule is None
             else {"interval_ms": schedule.interval_ms, "keep_last": schedule.keep_last, "keep_for_ms": schedule.keep_for_ms},
@@ -104,6 +106,7 @@ class RunRequest:
             ("-p", self.parallelism),
             ("--max-parallelism", self.max_parallelism),
             ("--engine", self.engine),
+            ("--memory", self.memory_bytes),
             *(("--map", f"{old}={new}") for old, new in restore.renames.items()),
             *(("--accept", f"{uid}=empty") for uid in restore.accept_empty),
             *(

@@ -25,7 +25,8 @@ class JobSpec:
     ``local_dir``: the directory of the workers' stores, a cache private to this run. ``known_states``: the restored states, by
     sid, of epoch ``restored_from``. ``inline_bytes`` and ``inline_output_bytes``: the maximum size of a subtask's changes, and
     of a sink's output, for inclusion in the manifest instead of a file. ``several_processes``: whether a host runs its subtasks
-    in several processes, any subtask in any process. ``program``: the program that defines the values.
+    in several processes, any subtask in any process. ``memory_bytes``: how much memory a subtask may take; None for no limit.
+    ``program``: the program that defines the values.
     """
 
     run: str
@@ -42,9 +43,15 @@ class JobSpec:
     inline_output_bytes: int = 100_000
     periodic_watermarks: bool = True
     several_processes: bool = False
+    memory_bytes: int | None = None
     logging: TaskLogging = field(default_factory=TaskLogging)
     program: Program = field(default_factory=Program)
     restored_from: int = 0
+
+    @property
+    def process_bytes(self) -> int | None:
+        """How much memory a process that runs tasks may take; None for no limit."""
+        return None if self.memory_bytes is None else self.memory_bytes * (1 if self.several_processes else self.parallelism)
 
     @property
     def run_id(self) -> str:
@@ -188,14 +195,23 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     hottest: tuple[str, float] | None = None
 
 
+class Memory(msgspec.Struct, frozen=True, array_like=True):
+    """The memory of a task's process in bytes, without mapped files: before the task, at most, and its limit."""
+
+    process: str
+    before: int
+    peak: int
+    limit: int
+
+
 class CommitRow(msgspec.Struct):
     """One task's report to the driver, which becomes part of the manifest.
 
     ``needs_whole_splits``: sources whose watermark a function read in mid-epoch, so that one task must read each split.
     ``mutable``: operators with mutable outputs. ``one_by_one``: the operator whose mutable outputs were found too late, which
     ended the task. ``measured``: by operator uid. ``state_size``: the entries and bytes in the subtask's store. ``counted``:
-    the size of each of the subtask's states before the epoch, by sid, if the task has read all of them. ``said``: lines of the
-    task's log.
+    the size of each of the subtask's states before the epoch, by sid, if the task has read all of them. ``memory``: if it is
+    limited. ``said``: lines of the task's log.
     """
 
     stage: int
@@ -218,6 +234,7 @@ class CommitRow(msgspec.Struct):
     measured: dict[str, Measured] = {}
     state_size: StoreSize | None = None
     counted: Mapping[int, Amount] | None = None
+    memory: Memory | None = None
     failure: Failure | None = None
     said: list[str] = []
 

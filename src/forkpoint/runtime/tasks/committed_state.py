@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -38,25 +39,44 @@ R = TypeVar("R")
 
 NOTHING = 0  # the epoch before the first, with empty state
 READERS = 16
+PART_BYTES = 128 << 20
 _AHEAD = 32  # epochs to read ahead
 _SNAPSHOTS_AHEAD = 2
 _LOAD_ROWS = 65_536
 
 
+def part_bytes(memory_bytes: int | None) -> int:
+    """How many bytes of changes to hold at once within a limit of memory: as columns in order they take several times as much."""
+    return PART_BYTES if memory_bytes is None else min(PART_BYTES, memory_bytes // 16)
+
+
 @dataclass(frozen=True)
 class Share:
-    """The state of one subtask: a range of key groups, and its operator state."""
+    """The state of one subtask: a range of key groups, and its operator state; or a part of that."""
 
     subtask: int
     kg_start: int
     kg_stop: int
+    with_operator: bool = True
 
     def overlaps(self, ref: ChangesRef | SnapshotRef) -> bool:
-        return ref.subtask == self.subtask or (ref.kg_start < self.kg_stop and self.kg_start < ref.kg_stop)
+        own = self.with_operator and ref.subtask == self.subtask
+        return own or (ref.kg_start < self.kg_stop and self.kg_start < ref.kg_stop)
 
     def covers(self, ref: ChangesRef) -> bool:
         """Whether this file holds only entries of the subtask, which is true as long as the parallelism is unchanged."""
-        return ref.subtask == self.subtask and self.kg_start <= ref.kg_start and ref.kg_stop <= self.kg_stop
+        return (
+            self.with_operator and ref.subtask == self.subtask and self.kg_start <= ref.kg_start and ref.kg_stop <= self.kg_stop
+        )
+
+    def parts(self, number: int) -> list[Share]:
+        """The share in so many parts, in key order; fewer if it has fewer key groups."""
+        number = max(1, min(number, self.kg_stop - self.kg_start))
+        bounds = [self.kg_start + part * (self.kg_stop - self.kg_start) // number for part in range(number + 1)]
+        return [
+            replace(self, kg_start=start, kg_stop=stop, with_operator=self.with_operator and stop == self.kg_stop)
+            for start, stop in pairwise(bounds)
+        ]
 
 
 @dataclass(frozen=True)
@@ -81,7 +101,7 @@ class Bases:
                 ranges[-1] = (ref, ranges[-1][1], group + 1)
             elif ref is not None:
                 ranges.append((ref, group, group + 1))
-        own = [ref for ref in manifest.snapshots if ref.subtask == share.subtask]
+        own = [ref for ref in manifest.snapshots if share.with_operator and ref.subtask == share.subtask]
         epochs = tuple(NOTHING if ref is None else ref.epoch for ref in newest)
         # A subtask without a snapshot is new since the last rescaling, and had no operator state before it.
         operator_epoch = max((ref.epoch for ref in own), default=min(epochs, default=NOTHING))
@@ -111,11 +131,12 @@ class _Step:
 
 @dataclass(frozen=True)
 class CommittedState:
-    """A subtask's part of the state below a state root."""
+    """A subtask's part of the state below a state root. ``part_bytes``: about how many bytes of changes are in memory at once."""
 
     storage: Storage
     paths: JobPaths
     share: Share
+    part_bytes: int = PART_BYTES
 
     def manifest(self, epoch: int) -> Manifest:
         return MANIFEST.load(self.storage, self.paths.manifest(epoch))
@@ -137,7 +158,16 @@ class CommittedState:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def entries(self, manifest: Manifest, count: Count | None = None) -> Iterator[Changes]:
-        """All entries as of an epoch, in key order, in chunks that a store can load; ``count`` counts them."""
+        """All entries as of an epoch, in key order, in chunks that a store can load; ``count`` counts them.
+
+        The changes of a large state do not fit into memory, so its key groups are read one part after the other.
+        """
+        # Changes are about as large as the snapshot at most; of each part, all change files are read again.
+        size = sum(ref.bytes for ref in manifest.snapshots if self.share.overlaps(ref))
+        for part in self.share.parts(-(-size // self.part_bytes)):
+            yield from replace(self, share=part)._entries(manifest, count)
+
+    def _entries(self, manifest: Manifest, count: Count | None) -> Iterator[Changes]:
         bases = Bases.of(manifest, self.share)
         with ThreadPoolExecutor(READERS) as pool:
             try:
@@ -192,7 +222,7 @@ class CommittedState:
         own = (kgs >= share.kg_start) & (kgs < share.kg_stop)
         if bases is not None and own.any():
             own[own] = np.array(bases.epochs)[kgs[own] - share.kg_start] < epoch
-        if bases is None or bases.operator_epoch < epoch:
+        if self.share.with_operator and (bases is None or bases.operator_epoch < epoch):
             own |= _operator_entries(keys, kgs, share.subtask)
         return keys.filter(pa.array(own)), values.filter(pa.array(own))
 

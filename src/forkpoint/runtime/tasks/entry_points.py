@@ -16,6 +16,7 @@ from forkpoint.runtime.exchange.control import EpochContext, Failure, JobSpec
 from forkpoint.runtime.exchange.wire import ChunkRow
 from forkpoint.runtime.operators.emission import ChangingOutput
 from forkpoint.runtime.tasks.gc_pause import collector_paused
+from forkpoint.runtime.tasks.memory import watched
 from forkpoint.runtime.tasks.source_task import SourceTask, read_frame, read_ranges
 from forkpoint.runtime.tasks.stage_task import StageTask
 from forkpoint.runtime.tasks.task import Task
@@ -51,7 +52,12 @@ def notify_subtask(spec: JobSpec, ctx: EpochContext, subtask: int) -> None:
 
 
 def _guarded(work: Task, do: Callable[[], None]) -> Iterator[ChunkRow]:
-    with collector_paused(), work.log.within(), values_of(work.spec.program):
+    with (
+        collector_paused(),
+        work.log.within(),
+        values_of(work.spec.program),
+        watched(work.spec.process_bytes) as work.memory,
+    ):
         try:
             do()
             rows = work.finish()

@@ -35,6 +35,7 @@ class Preparation(msgspec.Struct, frozen=True):
     parallelism: int
     max_parallelism: int
     epoch: int
+    memory_bytes: int | None = None
 
 
 decode_preparation = msgpack_decoder(Preparation)
@@ -46,7 +47,15 @@ def preparations(spec: JobSpec, epoch: int) -> list[bytes]:
     return [
         msgspec.msgpack.encode(
             Preparation(
-                spec.job, spec.storage_url, spec.store, spec.local_dir, subtask, spec.parallelism, spec.max_parallelism, epoch
+                spec.job,
+                spec.storage_url,
+                spec.store,
+                spec.local_dir,
+                subtask,
+                spec.parallelism,
+                spec.max_parallelism,
+                epoch,
+                spec.memory_bytes,
             )
         )
         for subtask in range(spec.parallelism)
@@ -62,7 +71,8 @@ def prepare_store(encoded: bytes) -> bytes:
     share = Share(work.subtask, *key_group_range(work.subtask, work.parallelism, work.max_parallelism))
     store = open_cache(work.store, directory)
     try:
-        caught_up = SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share).prepare(work.epoch)
+        state = SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share, memory_bytes=work.memory_bytes)
+        caught_up = state.prepare(work.epoch)
     finally:
         store.close()
     return msgspec.msgpack.encode(caught_up)

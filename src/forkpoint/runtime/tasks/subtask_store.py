@@ -13,18 +13,26 @@ from collections.abc import Iterable
 from forkpoint.checkpoint.paths import JobPaths, recovery_hint
 from forkpoint.errors import NotFound, SavepointCorrupt, StorageError
 from forkpoint.runtime.exchange.control import CatchUp, CatchUpKind, EpochContext
-from forkpoint.runtime.tasks.committed_state import CommittedState, Share
+from forkpoint.runtime.tasks.committed_state import CommittedState, Share, part_bytes
 from forkpoint.state import Amounts, Changes, Count, GrowthMeter, HostChanges, Store, WriteBackStore
 from forkpoint.storage.base import Storage
 
 
 class SubtaskState:
     """A store, and the changes that this process wrote in the last epoch, in case they are accepted. ``host``: the changes of all
-    processes on the host, if there are several."""
+    processes on the host, if there are several. ``memory_bytes``: the limit of the subtask's memory, if there is one."""
 
-    def __init__(self, store: Store, storage: Storage, paths: JobPaths, share: Share, host: HostChanges | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        storage: Storage,
+        paths: JobPaths,
+        share: Share,
+        host: HostChanges | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
         self.store = store
-        self._state_root = CommittedState(storage, paths, share)
+        self._state_root = CommittedState(storage, paths, share, part_bytes(memory_bytes))
         self._paths = paths
         self._share = share
         self._host = host

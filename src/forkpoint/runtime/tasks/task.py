@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakMethod
 
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.runtime.exchange.control import CommitRow, EpochContext, Failure, JobSpec, Measured, UserMetric, encode_commit
 from forkpoint.runtime.exchange.wire import COMMIT, ChunkRow
 from forkpoint.runtime.operators.sinks import SinkInstance
 from forkpoint.runtime.tasks.measurements import Stopwatch
+from forkpoint.runtime.tasks.memory import Watch
 from forkpoint.runtime.tasks.task_log import TaskLog
 
 
@@ -33,9 +35,16 @@ class Task(ABC):
     bytes_in: Counter[str] = field(default_factory=Counter)
     bytes_out: Counter[str] = field(default_factory=Counter)
     hottest: dict[str, tuple[str, float]] = field(default_factory=dict)  # keys, by operator
+    memory: Watch | None = None  # if it is limited
 
     def __post_init__(self) -> None:
-        self.log = TaskLog(self.spec.logging, self._about, (self.spec.run, self.stage, self.subtask))
+        about = WeakMethod(self._about)  # in a cycle, a task would hold its rows until the garbage collector runs
+
+        def fields() -> dict[str, Any]:
+            alive = about()
+            return {} if alive is None else alive()
+
+        self.log = TaskLog(self.spec.logging, fields, (self.spec.run, self.stage, self.subtask))
 
     def _about(self) -> dict[str, Any]:
         """The fields of log lines."""
@@ -77,6 +86,7 @@ class Task(ABC):
     def report(self, commit: CommitRow) -> ChunkRow:
         """The report to the driver, a row that reaches it through a subtask."""
         commit.said = self.log.returned()
+        commit.memory = None if self.memory is None else self.memory.report()
         return self.subtask % self.spec.parallelism, COMMIT, 0, encode_commit(commit)
 
     def failed(self, *, one_by_one: Sequence[str] = (), failure: Failure | None = None) -> ChunkRow:

@@ -59,10 +59,12 @@ class Worker:
             # With other kinds of stores, a process that takes over cannot read the previous process's store anyway.
             shared = self.spec.several_processes and self.spec.store == "lmdb"
             host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
-            store = open_cache(self.spec.store, directory)
+            share_bytes = self.spec.memory_bytes and self.spec.memory_bytes // STORE_SHARE
+            store = open_cache(self.spec.store, directory, share_bytes)
             if self.spec.store != "dict":
-                store = WriteBackStore(store) if host is None else WriteBackStore(store, stored=host.remove)
-            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, share, host)
+                stored = (lambda version: None) if host is None else host.remove
+                store = WriteBackStore(store, stored=stored, memory_bytes=share_bytes)
+            state = self.states[subtask] = SubtaskState(store, self.storage, self.paths, share, host, self.spec.memory_bytes)
         return state
 
     def instance(self, operator: Operator, subtask: int, context: EpochContext, attempt: str) -> OperatorInstance:
@@ -126,16 +128,18 @@ def listeners_of(graph: JobGraph) -> list[Operator]:
     return [o for o in graph.operators if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)]
 
 
+STORE_SHARE = 8  # of a subtask's memory, for its store, and for the changes that wait for it
+
 _workers: dict[tuple[int, str], Worker] = {}
 
 
-def open_cache(kind: StoreKind, directory: Path) -> Store:
+def open_cache(kind: StoreKind, directory: Path, memory_bytes: int | None = None) -> Store:
     """The store in this directory. An empty store replaces a damaged one, because it can be rebuilt from committed state."""
     try:
-        return open_store(kind, directory)
+        return open_store(kind, directory, memory_bytes)
     except StorageError:
         destroy_store(directory)
-        return open_store(kind, directory)
+        return open_store(kind, directory, memory_bytes)
 
 
 def worker_for(spec: JobSpec) -> Worker:
