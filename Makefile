@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lock demo demo-kafka test test-slow test-changed test-packages test-all test-fast test-newest test-spark coverage explore fuzz chaos chaos-cluster kills kills-starts lmdb-versions lint docs \
-	build format bench bench-cluster bench-kafka bench-sql nexmark bench-functions bench-patterns \
+	build format bench bench-cluster bench-kafka bench-sql nexmark bench-functions bench-state bench-patterns \
 	flink-parity pyflink-tests clean
 
 WORKERS ?= 3
@@ -156,6 +156,9 @@ nexmark: setup ## Nexmark's queries against Flink's Java (and PyFlink after make
 
 bench-functions: setup ## functions with state and windows against Flink in Java, in turn
 	$(RUN) python benchmarks/functions/against_flink.py
+
+bench-state: setup ## state beyond memory against Flink in Java with RocksDB, in turn, each in a control group; as root
+	$(RUN) python benchmarks/large_state/against_flink.py
 
 bench-patterns: setup ## patterns against Flink's CEP in Java, in turn
 	$(RUN) python benchmarks/patterns/against_flink.py

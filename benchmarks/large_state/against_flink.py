@@ -117,7 +117,7 @@ def measure(side: str, job: str, given: argparse.Namespace) -> str:
         rate = (total - since) / (last_ms - since_ms) * 1000
         longest = max(after[0] - before[0] for before, after in pairwise(times))
         return (
-            f"{rate:12,.0f} events/s, in all {total / (last_ms - times[0][0]) * 1000:,.0f}; longest pause {longest / 1000:.1f} s; "
+            f"{rate:12,.0f} events/s, {total / (last_ms - times[0][0]) * 1000:,.0f} in all; longest pause {longest / 1000:.1f} s; "
             f"anonymous memory up to {anonymous} MiB; {sum(written.values()) * MIB / total:.0f} bytes written an event"
         )
 
