@@ -80,7 +80,10 @@ def command_of(side: str, job: str, given: argparse.Namespace, directory: Path) 
         of_job = (job, str(events), keys, parallelism, str(given.memory_mib // 3), directory.as_uri())
         command = flink_in_turn.java_command("flink-large-state", HERE / "FlinkLargeState.java", *of_job)
         return [f"-Xmx{given.memory_mib // 3}m" if each.startswith("-Xmx") else each for each in command]
-    of_job = (
+    limits = (str(given.epoch_rows), str(given.subtask_mib))
+    return [
+        sys.executable,
+        str(HERE / "program.py"),
         job,
         str(events),
         keys,
@@ -88,21 +91,21 @@ def command_of(side: str, job: str, given: argparse.Namespace, directory: Path) 
         side,
         given.store,
         str(directory),
-        str(given.epoch_rows),
-        str(given.subtask_mib),
-    )
-    return [sys.executable, str(HERE / "program.py"), *of_job]
+        *limits,
+    ]
 
 
 def measure(side: str, job: str, given: argparse.Namespace) -> str:
     with limited(given.memory_mib) as group, tempfile.TemporaryDirectory(prefix="large-state-", dir=given.directory) as name:
         environment = {**os.environ, "TMPDIR": name, "SPARK_MASTER": f"local[{given.parallelism}]"}
-        anonymous, written, marks = 0, {}, []
+        anonymous, written = 0, dict[int, int]()
+        marks: list[list[bytes]] = []
         with subprocess.Popen(
             command_of(side, job, given, Path(name)), env=environment, cwd=name, stdout=subprocess.PIPE, preexec_fn=group.enter
         ) as process:
-            assert process.stdout is not None
-            reader = threading.Thread(target=lambda: marks.extend(line.split() for line in process.stdout))
+            output = process.stdout
+            assert output is not None
+            reader = threading.Thread(target=lambda: marks.extend(line.split() for line in output))
             reader.start()
             while process.poll() is None:
                 time.sleep(SAMPLE_SECONDS)
@@ -111,13 +114,15 @@ def measure(side: str, job: str, given: argparse.Namespace) -> str:
             reader.join()
         if process.returncode:
             return f"ended with {process.returncode} after {int(marks[-1][1]) if marks else 0:,} events, {anonymous} MiB"
-        times = [(int(mark[0]), int(mark[1])) for mark in marks if int(mark[1])]
+        first = {int(events): int(at_ms) for at_ms, events in reversed(marks)}
+        times = sorted((at_ms, events) for events, at_ms in first.items() if events)
         last_ms, total = times[-1]
         since_ms, since = next(mark for mark in times if mark[1] >= total * 2 / 3 - given.epoch_rows)
         rate = (total - since) / (last_ms - since_ms) * 1000
+        overall = total / (last_ms - times[0][0]) * 1000
         longest = max(after[0] - before[0] for before, after in pairwise(times))
         return (
-            f"{rate:12,.0f} events/s, {total / (last_ms - times[0][0]) * 1000:,.0f} in all; longest pause {longest / 1000:.1f} s; "
+            f"{rate:12,.0f} events/s, {overall:,.0f} in all; longest without progress {longest / 1000:.1f} s; "
             f"anonymous memory up to {anonymous} MiB; {sum(written.values()) * MIB / total:.0f} bytes written an event"
         )
 

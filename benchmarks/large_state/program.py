@@ -20,14 +20,14 @@ class Payment(NamedTuple):
 
 
 class Totals(NamedTuple):
-    count: int
-    sum: int
+    events: int
+    amounts: int
 
 
 class Total(NamedTuple):
     key: int
-    count: int
-    sum: int
+    events: int
+    amounts: int
 
 
 def uniform(number: int) -> Payment:
@@ -47,10 +47,10 @@ class CountAndSum(fp.KeyedProcessFunction):
     totals = fp.ValueStateDescriptor("totals", Totals)
 
     def process_element(self, payment: Payment, ctx: fp.KeyedProcessFunction.Context) -> Any:
-        count, amount = self.totals.value() or (0, 0)
-        now = Totals(count + 1, amount + payment.amount)
+        events, amounts = self.totals.value() or (0, 0)
+        now = Totals(events + 1, amounts + payment.amount)
         self.totals.update(now)
-        yield Total(payment.key, now.count, now.sum)
+        yield Total(payment.key, now.events, now.amounts)
 
 
 class Progress:
