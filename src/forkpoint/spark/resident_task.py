@@ -20,6 +20,7 @@ import msgspec
 from forkpoint.decoders import msgpack_decoder
 from forkpoint.runtime.exchange.control import EpochContext, decode_context, decode_part
 from forkpoint.runtime.exchange.wire import ChunkRow
+from forkpoint.runtime.tasks.worker import rest_worker
 from forkpoint.spark.failures import TaskFailure
 from forkpoint.spark.host_rows import fetched, left
 from forkpoint.spark.tasks import Job, JobHandle, task_body
@@ -108,6 +109,7 @@ class ResidentStage:
             called = threading.Thread(target=_serve, args=(calls, _call), name="forkpoint-calls", daemon=True)
             called.start()
             _serve(epochs, lambda message: self._done(job, subtask, decode_work(message)))
+            rest_worker(job.spec.run)
         called.join(_CALL_S)
         yield b""
 

@@ -28,7 +28,7 @@ from forkpoint.runtime.exchange.control import EpochContext, JobSpec, decode_con
 from forkpoint.runtime.exchange.wire import PART, ChunkRow, commits_in
 from forkpoint.runtime.tasks.preparation import decode_preparation, prepare_store
 from forkpoint.runtime.tasks.task_log import background_task_log
-from forkpoint.runtime.tasks.worker import drop_worker
+from forkpoint.runtime.tasks.worker import drop_worker, rest_worker
 from forkpoint.spark.failures import TaskFailure, pack_failure
 from forkpoint.spark.host_rows import fetched, left
 from forkpoint.spark.rows import pair_batch
@@ -152,6 +152,7 @@ class SubtaskStage:
             context = decode_part(part).joined(_context(), subtask)
             out = job.runtime.run_subtask(job.spec, context, self.stage, subtask, _received(rows))
             yield from (row[3] for row in commits_in(out)) if self.last else _sent(out)
+            rest_worker(job.spec.run)
             for _ in rows:  # a worker with unread input cannot be reused
                 pass
 

@@ -136,6 +136,11 @@ class SharedStore(Generic[H]):
             raise StorageError(f"local store {self.path} is closed")
         return self._shared
 
+    def suspend(self) -> None:
+        """Close the native object until the next use, so that another process can open a store that only one may have open."""
+        with self._handle.lock:
+            self._handle.suspend()
+
     def close(self) -> None:
         shared, self._shared = self._shared, None
         if shared is not None:

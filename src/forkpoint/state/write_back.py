@@ -13,6 +13,7 @@ from typing import Any
 
 from forkpoint.errors import StorageError
 from forkpoint.state.keys import prefix_stop
+from forkpoint.state.shared import SharedStore
 from forkpoint.state.store import Changes, Found, Range, Store, StoreSize, check_base
 
 MAX_EPOCHS = 32  # so that a process that takes over reads few changelogs again
@@ -155,6 +156,11 @@ class WriteBackStore:
         self._empty.clear()
         self._store.clear()
         self._base = self._version = 0
+
+    def suspend(self) -> None:
+        """See ``SharedStore.suspend``; the held changes stay."""
+        if isinstance(self._store, SharedStore):
+            self._store.suspend()
 
     def close(self) -> None:
         """Drops the held changes, which the changelog has."""

@@ -116,6 +116,12 @@ class Worker:
         kept = self.instances.get((operator_id, subtask))
         return [] if kept is None else kept.metrics.take()
 
+    def rest(self) -> None:
+        """After a task, where the next one of its subtask may run in another process: let that open the store."""
+        for state in self.states.values():
+            if self.spec.store == "rocksdb" and isinstance(state.store, WriteBackStore):
+                state.store.suspend()
+
     def close(self) -> None:
         for kept in self.instances.values():
             kept.instance.close()
@@ -151,6 +157,13 @@ def worker_for(spec: JobSpec) -> Worker:
             del _workers[old]
         worker = _workers[key] = Worker(spec, open_storage(spec.storage_url), JobPaths(spec.job))
     return worker
+
+
+def rest_worker(run: str) -> None:
+    """``Worker.rest`` of this process's worker, if it has one."""
+    worker = _workers.get((os.getpid(), run))
+    if worker is not None:
+        worker.rest()
 
 
 def drop_worker(run: str) -> None:
