@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of, reads_plainly
 from forkpoint.runtime.expressions.tree import Kind, Node, kind_of, parts_of
@@ -36,6 +36,17 @@ class Traced:
     screened: Screened
     names: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return result_text(self.nodes, self.made)
+
+
+def result_text(nodes: Sequence[Node], made: type | None) -> str:
+    """A result as in Python."""
+    if made is None:
+        return str(nodes[0])
+    name = "" if made is tuple else made.__name__
+    return f"{name}({', '.join(map(str, nodes))}{',' if not name and len(nodes) == 1 else ''})"
+
 
 _Made = tuple[type | None, tuple[str, ...]]
 """The class of a result, and the names of a Row's fields."""
@@ -48,7 +59,7 @@ class _Fork(Exception):
         self.condition = condition
 
 
-class _Trace:
+class Trace:
     """One path. ``decided``: the conditions that it takes as true and false. ``used``: the columns that it computes with;
     ``read``: those, and the columns that it may ask for None, or pass on."""
 
@@ -102,7 +113,7 @@ class _Trace:
         return self.node("!=", "bool", node, self.node("constant", node.kind, empty, repr(empty)))
 
 
-class _Silent:
+class Silent:
     """What must not happen to a symbol, because a symbol cannot answer."""
 
     __slots__ = ()
@@ -116,7 +127,7 @@ class _Silent:
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = _refuse
 
 
-class Untouchable(_Silent):
+class Untouchable(Silent):
     """An argument that nothing is known of."""
 
     __slots__ = ()
@@ -162,12 +173,12 @@ def _comparison(operation: str) -> Callable[[Any, Any], Any]:
     return compare
 
 
-class Symbol(_Silent):
+class Symbol(Silent):
     """A value that depends on the element."""
 
     __slots__ = ("node", "trace")
 
-    def __init__(self, node: Node, trace: _Trace) -> None:
+    def __init__(self, node: Node, trace: Trace) -> None:
         object.__setattr__(self, "node", node)
         object.__setattr__(self, "trace", trace)
 
@@ -194,7 +205,7 @@ class Symbol(_Silent):
         return _one_number(self, "abs")
 
     __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = map(_comparison, ("==", "!=", "<", "<=", ">", ">="))
-    __hash__ = _Silent._refuse
+    __hash__ = Silent._refuse
     __add__, __sub__, __mul__, __truediv__ = map(_arithmetic, ("+", "-", "*", "/"))
     __floordiv__, __mod__, __and__, __or__ = map(_arithmetic, ("//", "%", "&", "|"))
     __xor__, __rshift__ = map(_arithmetic, ("^", ">>"))
@@ -209,8 +220,8 @@ def _node_of(symbol: Any) -> Node:
     return found
 
 
-def _trace_of(symbol: Any) -> _Trace:
-    found: _Trace = object.__getattribute__(symbol, "trace")
+def _trace_of(symbol: Any) -> Trace:
+    found: Trace = object.__getattribute__(symbol, "trace")
     return found
 
 
@@ -221,13 +232,13 @@ def _one_number(symbol: Symbol, operation: str) -> Symbol:
     return Symbol(trace.node(operation, "float" if node.kind == "float" else "int", node), trace)
 
 
-def _fixed(trace: _Trace, part: Any) -> Node:
+def _fixed(trace: Trace, part: Any) -> Node:
     if type(part) is not str:
         raise NotAnExpression("looks for something in a text that is no constant text")
     return trace.lifted(part)
 
 
-class Record(_Silent):
+class Record(Silent):
     """An element, or an object that a function makes of symbols. ``names``: of the fields that can be read by name.
     ``items``: the values, which may be read by index if ``indexed``."""
 
@@ -245,6 +256,12 @@ class Record(_Silent):
         if name == "_replace" and issubclass(made, tuple) and names:
             return lambda **new: Record(made, names, _replaced(names, items, new), indexed=True)
         raise NotAnExpression(f"uses .{name}, which is not a field")
+
+    def __bool__(self) -> bool:
+        made, items = (object.__getattribute__(self, each) for each in ("made", "items"))
+        if not items or hasattr(made, "__bool__") or getattr(made, "__len__", None) not in (None, tuple.__len__):
+            raise NotAnExpression("asks whether an element is true")
+        return True
 
     def __getitem__(self, index: Any) -> Any:
         items, indexed = (object.__getattribute__(self, each) for each in ("items", "indexed"))
@@ -302,7 +319,7 @@ def _readable(names: Iterable[str]) -> list[str]:
     return ["" if hasattr(Row, name) else name for name in names]
 
 
-def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 0) -> Any:
+def element_of(trace: Trace, type: TypeInformation, name: str = "", first: int = 0) -> Any:
     """``name``: of the element, and ``first``: the number of its first column, where there are several elements."""
     fields = type.fields
     if type.nullable or (fields is not None and not isinstance(type, RecordType)):
@@ -367,17 +384,19 @@ CALLS: dict[Any, Callable[..., Any]] = {
 }
 
 
-class _Own(_Silent):
-    """What stands for the object that a method is bound to, of which constants can be read."""
+class _Own(Silent):
+    """What stands for the object that a method is bound to, of which constants can be read. ``stands``: for other attributes."""
 
-    __slots__ = ("of", "screened")
+    __slots__ = ("of", "screened", "stands")
 
-    def __init__(self, of: Any, screened: Screened) -> None:
-        object.__setattr__(self, "of", of)
-        object.__setattr__(self, "screened", screened)
+    def __init__(self, of: Any, screened: Screened, stands: Mapping[str, Any]) -> None:
+        for slot, value in (("of", of), ("screened", screened), ("stands", stands)):
+            object.__setattr__(self, slot, value)
 
     def __getattribute__(self, name: str) -> Any:
-        of, screened = (object.__getattribute__(self, each) for each in ("of", "screened"))
+        of, screened, stands = (object.__getattribute__(self, each) for each in ("of", "screened", "stands"))
+        if name in stands:
+            return stands[name]
         by_class = next((vars(each)[name] for each in type(of).__mro__ if name in vars(each)), None)
         plain = vars(object)["__getattribute__"] is type(of).__getattribute__ and is_constant(by_class)
         if not plain:
@@ -391,16 +410,43 @@ def traced(function: Any, elements: TypeInformation | None, *others: Any) -> Tra
     """The expressions of a function of an element. ``others``: its further arguments. Raises NotAnExpression."""
     if elements is None:
         raise NotAnExpression("the type of its elements is not declared")
-    return _followed(function, lambda trace: (_element(trace, elements), *others))
+    return _followed(function, lambda trace: (element_of(trace, elements), *others))
 
 
 def traced_pair(function: Any, elements: TypeInformation) -> Traced:
     """The expressions of a function of two elements, whose columns follow each other. Raises NotAnExpression."""
     width = len(elements.column_names)
-    return _followed(function, lambda trace: (_element(trace, elements, "a"), _element(trace, elements, "b", width)))
+    return _followed(function, lambda trace: (element_of(trace, elements, "a"), element_of(trace, elements, "b", width)))
 
 
-def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> Traced:
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ends(Generic[T]):
+    """What a function has done at the end of a path. ``of``: that, of its result; ``merged``: of both ways at a condition;
+    ``nodes``: all expressions in it."""
+
+    of: Callable[[Any, Trace], T]
+    merged: Callable[[Trace, Node, T, T], T]
+    nodes: Callable[[T], Iterable[Node]]
+
+
+def _followed(function: Any, arguments: Callable[[Trace], tuple[Any, ...]]) -> Traced:
+    (found, (made, names)), needed, screened = followed(function, arguments, _RETURNS)
+    return Traced(found, made, needed, screened, names)
+
+
+def followed(
+    function: Any,
+    arguments: Callable[[Trace], tuple[Any, ...]],
+    ends: Ends[T],
+    stands: Mapping[str, Any] | None = None,
+    *,
+    yields: bool = False,
+) -> tuple[T, frozenset[int], Screened]:
+    """What a function does, along all its paths, and the columns that it needs without nulls. ``stands``: for attributes of the
+    object that it is bound to; ``yields``: whether it may be a generator. Raises NotAnExpression."""
     screened = Screened(CALLS, record_maker)
     nodes: dict[Any, Node] = {}
     used: set[int] = set()
@@ -411,37 +457,39 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         if type(function) in (itemgetter, attrgetter):
             return function  # type: ignore[no-any-return]
         plain, owner = method_of(function)
-        return partial(screened.copy(plain), *(_Own(each, screened) for each in owner))
+        return partial(screened.copy(plain, yields=yields), *(_Own(each, screened, stands or {}) for each in owner))
 
-    def paths(decided: dict[Node, bool]) -> tuple[tuple[Any, ...], _Made]:
+    def paths(decided: dict[Node, bool]) -> T:
         nonlocal runs
         runs += 1
         if runs > _MAX_RUNS or len(decided) >= _MAX_PATHS:
             raise NotAnExpression("has too many conditions")
-        trace = _Trace(nodes, decided, used, read, screened.literals)
+        trace = Trace(nodes, decided, used, read, screened.literals)
         try:
-            found, made = _parts(copied(*arguments(trace)), trace)
-            if trace.fallible and not set(parts_of((*found, *decided))).issuperset(trace.fallible):
+            found = ends.of(copied(*arguments(trace)), trace)
+            if trace.fallible and not set(parts_of((*ends.nodes(found), *decided))).issuperset(trace.fallible):
                 raise NotAnExpression(f"computes {trace.fallible[0]}, but may not return it")
-            return found, made
+            return found
         except _Fork as fork:
             condition = fork.condition
         one, other = (paths({**decided, condition: truth}) for truth in (True, False))
-        if one[1] != other[1] or len(one[0]) != len(other[0]):
-            raise NotAnExpression("returns objects of different classes")
-        return tuple(_merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
+        return ends.merged(trace, condition, one, other)
 
     try:
         copied = copy()
-        found, (made, names) = paths({})
+        found = paths({})
     except NotAnExpression:
         raise
     except Exception as error:
         raise NotAnExpression(f"raises {type(error).__name__} when it is read: {error}") from error
-    return Traced(found, made, frozenset(read if screened.asks_for_none else used), screened, names)
+    return found, frozenset(read if screened.asks_for_none else used), screened
 
 
-def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], _Made]:
+Returned = tuple[tuple[Node, ...], _Made]
+
+
+def returned(result: Any, trace: Trace) -> Returned:
+    """A result: its parts, and what it is."""
     if type(result) is Record:
         made, items, names = (object.__getattribute__(result, each) for each in ("made", "items", "names"))
         return tuple(map(trace.lifted, items)), (made, tuple(names) if made is Row else ())
@@ -450,7 +498,17 @@ def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], _Made]:
     return (trace.lifted(result),), (None, ())
 
 
-def _merged(trace: _Trace, condition: Node, one: Node, other: Node) -> Node:
+def merged_results(trace: Trace, condition: Node, one: Returned, other: Returned) -> Returned:
+    if one[1] != other[1] or len(one[0]) != len(other[0]):
+        raise NotAnExpression("returns objects of different classes")
+    return tuple(merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
+
+
+_RETURNS: Ends[Returned] = Ends(returned, merged_results, itemgetter(0))
+
+
+def merged(trace: Trace, condition: Node, one: Node, other: Node) -> Node:
+    """One of two expressions, by a condition."""
     if one is other and not any(each.can_fail for each in parts_of((condition,))):
         return one
     if one.kind != other.kind or one.kind == "other":
