@@ -33,6 +33,7 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 
 _SAMPLED_KEYS, _SAMPLED_ROWS = 3, 16
+_WORTH = 300  # elements; Python is faster for fewer
 
 Replay = Callable[[Sequence[Any], Sequence[Any]], tuple[list[Any], list[Any]]]
 """From one key's elements and states to its outputs and new states, in Python."""
@@ -258,7 +259,7 @@ class SteppingOperator(KeyedOperator):
         self._log: ChangeLog | None = None
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
-        usable = self._kernel.usable and not self._has_timers()
+        usable = inputs[0].size >= _WORTH and self._kernel.usable and not self._has_timers()
         computed = self._kernel.compute(as_columns(inputs[0]), epoch) if usable else None
         if computed is None:
             self._log = None
