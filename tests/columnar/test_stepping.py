@@ -1,5 +1,6 @@
 """Keyed functions with state that are expressions are computed over columns exactly as in Python, also as they are saved."""
 
+import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-import pytest  # noqa: F401
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +18,14 @@ from forkpoint.graph.compile import compile_graph
 from forkpoint.runtime.columnar import recurrences, stepping
 from forkpoint.runtime.event_time.watermarks import Window
 from forkpoint.runtime.exchange.batch import Batch
+from forkpoint.runtime.expressions.steps import stepping_process, stepping_with_state
 from forkpoint.runtime.operators.base import Epoch, TaskInfo
+from forkpoint.runtime.operators.emission import ChangingOutput
 from forkpoint.runtime.operators.instances import make_instance
 from forkpoint.state import Changes
 from forkpoint.state.dict_store import DictStore
-from forkpoint.types import type_of
+from forkpoint.testing import Abort, Eof, Pause, TestSource, run_local
+from forkpoint.types import dumps, type_of
 
 
 class Row(NamedTuple):
@@ -80,12 +84,16 @@ ints = st.one_of(
     st.tuples(st.sampled_from(["n + {0}", "{0} + n", "n - {0}", "max(n, {0})", "min({0}, n)", "n"]), plain).map(
         lambda found: found[0].format(found[1])
     ),
-    st.recursive(st.one_of(plain, st.just("n")), lambda of: st.one_of(over("+", "-", "*", "//", "%")(of), choices(of)), max_leaves=4),
+    st.recursive(
+        st.one_of(plain, st.just("n")), lambda of: st.one_of(over("+", "-", "*", "//", "%")(of), choices(of)), max_leaves=4
+    ),
 )
 ints = st.one_of(ints, st.tuples(ints, bools).map("({0[0]} if {0[1]} else n)".format))
 floats = st.one_of(
     st.sampled_from(["f + r.f", "r.f", "f", "f * 0.5 + r.f", "max(f, r.f)", "float(n)"]),
-    st.recursive(st.sampled_from(["f", "r.f", "0.5"]), lambda of: st.one_of(over("+", "-", "*", "/")(of), choices(of)), max_leaves=3),
+    st.recursive(
+        st.sampled_from(["f", "r.f", "0.5"]), lambda of: st.one_of(over("+", "-", "*", "/")(of), choices(of)), max_leaves=3
+    ),
 )
 texts = st.sampled_from(["s", "r.s", "'x'", "s + r.s if len(s) < 9 else r.s", "r.s if r.t else s", "str(n)"])
 truths = st.sampled_from(["t", "r.t", "t or r.t", "t and r.t", "not t", "r.a > n", "t or not there", "True"])
@@ -153,11 +161,13 @@ def batch_of(elements):
     return Batch(len(elements), 0, 0, np.arange(len(elements)) // 2, table=table, type=ROWS)
 
 
-def epoch(operator, store, elements, number):
+def epoch(operator, store, elements, number, one_by_one=False):
     """The outputs in order, as bytes, which differ for 0.0 and -0.0; an error as its text."""
     try:
-        outputs = operator.run([batch_of(elements)], Epoch(number, Window(0, 0, 0), 0)).main
+        outputs = operator.run([batch_of(elements)], Epoch(number, Window(0, 0, 0), 0, one_by_one=one_by_one)).main
         values = list(map(type_of(Out).encode, outputs.values)) if outputs.size else []
+    except ChangingOutput:
+        return epoch(operator, store, elements, number, one_by_one=True)
     except fp.ForkpointError as error:
         return str(error).splitlines()[0]
     log = operator.changes()
@@ -208,3 +218,205 @@ def test_results_and_states_are_those_of_python(text, epochs, in_rounds):
             assert saved[2] == saved[0], text
             if isinstance(expected, str):
                 return
+
+
+# -- what is computed, and how it is said ------------------------------------------------------------------------------
+
+
+class Add(NamedTuple):
+    n: int
+    total: int
+
+
+def add(r, state):
+    n, total = state or (0, 0)
+    now = Add(n + 1, total + r.a)
+    return (r.k, now.n, now.total), now
+
+
+def several(r, state):
+    return ((r.a, r.a), (r.k, state or 0)) if r.t else None, r.a
+
+
+class Latest(fp.KeyedProcessFunction):
+    """Differences to the value before, without small ones."""
+
+    last = fp.ValueStateDescriptor("last", int)
+    seen = fp.ValueStateDescriptor("seen", int, 10)
+
+    def __init__(self, least=2):
+        self.least = least
+
+    def process_element(self, r, ctx):
+        last = self.last.value()
+        if last is not None and abs(r.a - last) < self.least:
+            return
+        self.last.update(r.a)
+        self.seen.update(self.seen.value() + 1)
+        yield ctx.get_current_key(), r.a if last is None else r.a - last, ctx.timestamp() + self.seen.value()
+        if r.t:
+            yield ctx.get_current_key(), 0, 0
+
+
+class Remembers(Latest):
+    def process_element(self, r, ctx):
+        self.seen_at = r.a
+        yield r.a
+
+
+class Opened(Latest):
+    def open(self, runtime_context):
+        self.least = 3
+
+
+class Timed(Latest):
+    def process_element(self, r, ctx):
+        ctx.timer_service().register_event_time_timer(r.a)
+
+
+class Listing(fp.KeyedProcessFunction):
+    seen = fp.ListStateDescriptor("seen", int)
+
+    def process_element(self, r, ctx):
+        yield r.a
+
+
+class Nested(Latest):
+    pair = fp.ValueStateDescriptor("pair", tuple[int, bytes])
+
+
+class Expiring(Latest):
+    last = fp.ValueStateDescriptor("last", int).enable_time_to_live(fp.StateTtlConfig.new_builder(1000).build())
+
+
+class Tagged(Latest):
+    def process_element(self, r, ctx):
+        yield LATE, r.a
+
+
+class Singly(Latest):
+    def process_element(self, r, ctx):
+        return r.a
+
+
+LATE = fp.OutputTag("late", int)
+TRIPLE = tuple[int, int, int]
+
+
+def prints(r, state):
+    print(r)
+    return r.a, state
+
+
+TOLD = {
+    "over columns: (k, state.n + 1 if state is not None else 1, state.total + a if state is not None else 0 + a); "
+    "state = Add(state.n + 1 if state is not None else 1, state.total + a if state is not None else 0 + a)": (add, Add, TRIPLE),
+    "over columns: s; state = len(s) if t": (lambda r, n: (r.s, len(r.s) if r.t else None), int, str),
+    "in Python: calls print, which is not known": (prints, int, int),
+    "in Python: returns no pair of an output and a state": (lambda r, n: r.a, int, int),
+    "in Python: returns a, which is no DOUBLE": (lambda r, n: (r.a, r.a), float, int),
+    "in Python: its output type is not declared": (lambda r, n: (r.a, n), int, None),
+    "in Python: sets an attribute": (Remembers(), None, int),
+    "in Python: has open()": (Opened(), None, int),
+    "in Python: uses .timer_service of the context": (Timed(), None, int),
+    "in Python: has a list state": (Listing(), None, int),
+    "in Python: has a state with a time to live": (Expiring(), None, int),
+    "in Python: has a state self.pair of tuple[LONG, BYTES], which has parts other than numbers, bools and texts": (
+        Nested(),
+        None,
+        int,
+    ),
+    "in Python: reads LATE, which can change": (Tagged(), None, int),
+    "in Python: returns no outputs, but something else": (Singly(), None, int),
+}
+
+
+def stream(keyed, fn, state, output):
+    if state is None:
+        return keyed.process(fn, output)
+    return (keyed.flat_map_with_state if fn is several else keyed.map_with_state)(fn, state, output)
+
+
+@pytest.mark.parametrize(("told", "of"), TOLD.items(), ids=range(len(TOLD)))
+def test_the_plan_says_how_functions_with_state_run(told, of, capsys):
+    """One that is not computed over columns is not even tried."""
+    env = fp.StreamExecutionEnvironment.get_execution_environment()
+    stream(env.from_collection([], Row).key_by("k"), *of).uid("op").sink_to(fp.DiscardSink())
+    operator = compile_graph(env.transformations, max_parallelism=16, require_uids=False).graph.by_uid["op"]
+    made = make_instance(TaskInfo(operator, 0, 1, 16, {}), DictStore(), restored=False)[0]
+    assert operator.spec.how(operator) == told
+    assert isinstance(made, stepping.SteppingOperator) == told.startswith("over columns")
+    assert capsys.readouterr().out == ""
+
+
+# -- in jobs -----------------------------------------------------------------------------------------------------------
+
+
+def elements(count, keys):
+    return [Row(n * 7919 % keys, n * 31 % 13, n / 3, f"s{n % 5}", n % 11 == 0, None, f"w{n % 3}") for n in range(count)]
+
+
+JOBS = {
+    "map": (add, Add, TRIPLE, "k"),
+    "process": (Latest(), None, TRIPLE, "k"),
+    "computed key": (add, Add, TRIPLE, lambda r: r.k % 4 > 1),
+    "two fields": (lambda r, n: ((r.w, r.k, n or 0), r.a), int, tuple[str, int, int], ("w", "k")),
+    "flat": (several, int, tuple[int, int], "k"),
+}
+
+
+def test_jobs_go_on_either_way(tmp_path):
+    """After a death, and from a savepoint of the other way."""
+    found = elements(700, 40)
+
+    def run(over_columns, items, **options):
+        def build(env, source):
+            env.configure({"execution.functions-over-columns": over_columns})
+            strategy = fp.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda r, _: int(r.f))
+            read = env.from_source(source, strategy, "rows").uid("rows")
+            return {name: stream(read.key_by(key), *of).uid(name) for name, (*of, key) in JOBS.items()}
+
+        source = TestSource(items, type=Row, columnar=True)
+        return run_local(build, source, state_root=tmp_path, **options)
+
+    first = [*found[:300], Pause(), *found[300:450], Eof(savepoint=True)]
+    second = [*first, *found[450:500], Abort(), *found[500:]]
+    with small_epochs() as computed:
+        plain = run(False, first, job_name="plain")
+        assert computed == []
+        fast = run(True, first, job_name="fast")
+        assert all(computed)
+        assert fast.outputs == plain.outputs
+        ends = [
+            run(over_columns, second, job_name=f"{before}-{over_columns}", restore=savepoint).outputs
+            for before, savepoint in (("plain", plain.savepoint), ("fast", fast.savepoint))
+            for over_columns in (True, False)
+        ]
+    assert all(ends[0].values())
+    assert all(end == ends[0] for end in ends)
+
+
+def test_it_computes_in_python_once_columns_differ(caplog):
+    """A kernel that is wrong is found by the keys that are also computed in Python."""
+    store = DictStore()
+    operator = instance(function("def found(r, state):\n    return Out(r.k, r.a - 1, 0.5, '', True), state"), store, True)
+    plain = operator._elements
+    with (
+        patch.object(stepping, "_WORTH", 1),
+        patch.dict("forkpoint.runtime.expressions.kernels._PLAIN", {"-": lambda a, b: a + b}),
+    ):
+        first = epoch(operator, store, elements(20, 3), 1)
+    assert "operator 'op' computes in Python from here on, not over columns: its results over columns are others" in caplog.text
+    assert not operator._kernel.usable
+    assert first == epoch(plain, DictStore(), elements(20, 3), 1)
+
+
+def test_a_pickled_function_is_translated_alike():
+    for fn, state, output, _ in JOBS.values():
+        if isinstance(fn, fp.KeyedProcessFunction):
+            assert str(stepping_process(pickle.loads(dumps(fn)), ROWS, type_of(output), type_of(int))) == str(
+                stepping_process(fn, ROWS, type_of(output), type_of(int))
+            )
+        elif fn is add:
+            sent = stepping_with_state(pickle.loads(dumps(fn)), ROWS, type_of(state), type_of(output), flat=False)
+            assert str(sent) == str(stepping_with_state(fn, ROWS, type_of(state), type_of(output), flat=False))

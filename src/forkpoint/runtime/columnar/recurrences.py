@@ -16,7 +16,7 @@ import pyarrow as pa
 from forkpoint.runtime.columnar.segments import Numbers, Segments, accumulated, layers
 from forkpoint.runtime.expressions.kernels import Column, Evaluation, InPython, Ints, taken
 from forkpoint.runtime.expressions.steps import Stepping
-from forkpoint.runtime.expressions.tree import Node, fields_of, parts_of
+from forkpoint.runtime.expressions.tree import Node, fields_of, is_field, parts_of
 
 _LEAST_ROWS = 200  # of a round, on average; Python is faster for fewer
 _LOW, _HIGH = -(2**63), 2**63 - 1
@@ -30,12 +30,13 @@ _TRUE, _FALSE, _ZERO = map(_constant, (True, False, 0))
 
 
 class Recurrences:
-    """``columns``: those of the elements, in the order of ``segments``. ``seeds``: by state column, the value of each key before
-    its first row; anything where a key has none."""
+    """``columns``: all columns that are not of states, in the order of ``segments``, by number. ``seeds``: by state column, the
+    value of each key before its first row; anything where a key has none."""
 
-    def __init__(self, of: Stepping, columns: Sequence[Column], segments: Segments, seeds: Mapping[int, Any]) -> None:
+    def __init__(self, of: Stepping, columns: Mapping[int, Column], segments: Segments, seeds: Mapping[int, Any]) -> None:
         self._segments, self._rows, self._seeds = segments, len(segments.rows), seeds
-        self.evaluation = Evaluation([*columns, *([None] * len(seeds))], self._rows)
+        self._width = len(columns) + len(seeds)
+        self.evaluation = Evaluation([columns.get(number) for number in range(self._width)], self._rows)
         self._new: dict[int, Node] = {}
         self._there: dict[int, int] = {}
         for state, value in zip(of.states, of.step.states, strict=True):
@@ -145,7 +146,7 @@ class Recurrences:
         found: dict[int, list[Any]] = {column: [] for column in unknown}
         places: list[Numbers] = []
         for alive, at in layers(segments, np.ones(segments.count, bool)):
-            evaluation = Evaluation([None] * (max(self._new) + 1), len(alive), {n: taken(of, at) for n, of in given.items()})
+            evaluation = Evaluation([None] * self._width, len(alive), {n: taken(of, at) for n, of in given.items()})
             for column in unknown:
                 evaluation.have(column, _cut(now[column], len(alive)))
             for column, node in nodes.items():
@@ -224,10 +225,6 @@ def _before(after: Any, seeds: Any, segments: Segments) -> Any:
 # -- what a recurrence is
 
 
-def is_field(node: Node, column: int) -> bool:
-    return node.operation == "field" and node.arguments[0] == column
-
-
 def reads(node: Node, column: int) -> bool:
     return column in fields_of((node,))
 
@@ -252,10 +249,10 @@ def choice(node: Node, column: int) -> tuple[Node, Node] | None:
             return _if("bool", one, _FALSE, _TRUE), _FALSE
     if reads(condition, column):
         return None
-    found = choice(one, column), choice(other, column)
-    if found[0] is None or found[1] is None:
+    found, found_else = choice(one, column), choice(other, column)
+    if found is None or found_else is None:
         return None
-    (replaces, by), (replaces_else, by_else) = found
+    (replaces, by), (replaces_else, by_else) = found, found_else
     if replaces is _FALSE or replaces_else is _FALSE:
         by = by_else if replaces is _FALSE else by
         return _if("bool", condition, replaces, replaces_else), by
@@ -317,8 +314,8 @@ def extreme(node: Node, column: int, there: int) -> tuple[bool, Node] | None:
         return least, _if("int", condition, of, other if begins else _constant(_HIGH if least else _LOW))
     if condition.operation not in ("<", "<=", ">", ">=") or {*condition.arguments} != {one, other}:
         return None
-    (of,) = {one, other} - {each for each in (one, other) if is_field(each, column)} or {None}
-    if of is None or reads(of, column) or of.kind != "int":
+    of = other if is_field(one, column) else one
+    if not is_field(other if of is one else one, column) or reads(of, column) or of.kind != "int":
         return None
     less = condition.operation in ("<", "<=")
     return less == (condition.arguments[0] is one), of

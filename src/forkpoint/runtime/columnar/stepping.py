@@ -6,21 +6,20 @@ Two kernels share the state, as for running aggregates. Some keys of each epoch 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.functions import ValueState, declared_states
-from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts
+from forkpoint.functions import KeyedProcessFunction, ValueState, declared_states
+from forkpoint.runtime.columnar.keys import GroupedRows, key_columns, key_parts, parts_of
 from forkpoint.runtime.columnar.leaves import Codec, numbers
 from forkpoint.runtime.columnar.objects import as_columns
 from forkpoint.runtime.columnar.recurrences import Recurrences
 from forkpoint.runtime.columnar.segments import Bools, Segments, ranges
-from forkpoint.runtime.exchange.batch import Batch, DerivedBatch, Longs
+from forkpoint.runtime.exchange.batch import NO_TIMESTAMP_MS, Batch, DerivedBatch, Longs
 from forkpoint.runtime.expressions.functions import OverColumns
 from forkpoint.runtime.expressions.kernels import InPython, Ints, as_array, taken
 from forkpoint.runtime.expressions.screening import NotAnExpression
@@ -35,8 +34,8 @@ from forkpoint.types import TypeInformation
 _SAMPLED_KEYS, _SAMPLED_ROWS = 3, 16
 _WORTH = 300  # elements; Python is faster for fewer
 
-Replay = Callable[[Sequence[Any], Sequence[Any]], tuple[list[Any], list[Any]]]
-"""From one key's elements and states to its outputs and new states, in Python."""
+Replay = Callable[[Sequence[Any], Sequence[Any], Any, Sequence[Any]], tuple[list[Any], list[Any]]]
+"""From elements of one key, its states, the key, and the timestamps to the outputs and new states, in Python."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +88,33 @@ class SteppingKernel:
         segments = Segments(batch.table, groups.order, groups.starts, np.arange(len(groups.starts) - 1))
         saved = [self._read(groups, sid, codec) for _, sid, codec in self._states]
         order = pa.array(groups.order)
-        elements = [partial(column.take, order) for column in batch.table.columns]
+        columns: dict[int, Any] = {i: partial(column.take, order) for i, column in enumerate(batch.table.columns)}
+        columns[self._of.timestamp] = self._stamps(batch, groups.order)
+        for number, part in enumerate(parts_of(groups.keys.column, self._key), self._of.timestamp + 1):
+            columns[number] = partial(part.take, pa.array(segments.of_row))
         seeds: dict[int, Any] = {}
         for (state, _, _), of in zip(self._states, saved, strict=True):
             seeds[state.there] = of.there
             seeds.update((column, loaded(field)) for column, field in zip(state.columns, of.fields, strict=True))
-        found = Recurrences(self._of, elements, segments, seeds)
+        found = Recurrences(self._of, columns, segments, seeds)
         found.compute()
         table, rows = self._emitted(found, batch.size)
         if self._sampled != epoch.id:
             self._sampled = epoch.id
-            if not self._agrees(found, segments, saved, table, rows):
+            if not self._agrees(found, groups, batch, saved, table, rows):
                 return None
         log = ChangeLog()
         for (state, _, codec), of in zip(self._states, saved, strict=True):
             self._write(log, state, codec, of, found, len(groups.starts) - 1)
         at = groups.order if rows is None else groups.order[rows]
         return Outputs(DerivedBatch(len(at), lambda: batch.coordinates(at), table=table, type=self._output)), log
+
+    def _stamps(self, batch: Batch, order: Longs) -> Any:
+        if not self._of.reads_timestamps:
+            return None
+        if batch.timestamps is None or (batch.timestamps == NO_TIMESTAMP_MS).any():
+            raise InPython
+        return Ints(batch.timestamps[order])
 
     # -- states
 
@@ -177,15 +186,22 @@ class SteppingKernel:
     # -- comparison with Python
 
     def _agrees(
-        self, found: Recurrences, segments: Segments, saved: list[Saved], table: pa.RecordBatch, rows: Longs | None
+        self,
+        found: Recurrences,
+        groups: GroupedRows,
+        batch: Batch,
+        saved: list[Saved],
+        table: pa.RecordBatch,
+        rows: Longs | None,
     ) -> bool:
-        encode, accept = self._output.encode, self._output.accept
-        for key in sorted({0, segments.count // 2, segments.count - 1})[:_SAMPLED_KEYS]:
-            start = int(segments.starts[key])
-            stop = min(int(segments.starts[key + 1]), start + _SAMPLED_ROWS)
+        encode, accept, count = self._output.encode, self._output.accept, len(groups.starts) - 1
+        for key in sorted({0, count // 2, count - 1})[:_SAMPLED_KEYS]:
+            start = int(groups.starts[key])
+            stop = min(int(groups.starts[key + 1]), start + _SAMPLED_ROWS)
             first, last = (start, stop) if rows is None else np.searchsorted(rows, (start, stop)).tolist()
             outputs = self._output.from_columns(table.slice(first, last - first).columns)
-            picked = segments.table.take(pa.array(segments.rows[start:stop]))
+            picked = groups.order[start:stop]
+            stamps = [None] * len(picked) if batch.timestamps is None else batch.timestamps[picked].tolist()
             before, after = [], []
             for (state, _, _), of in zip(self._states, saved, strict=True):
                 at = np.array([stop - 1])
@@ -194,7 +210,8 @@ class SteppingKernel:
                 before.append(value_of(state.type, bool(of.there[key]), [field.slice(key, 1) for field in of.fields]))
                 after.append(value_of(state.type, bool(found.after(state.there)[stop - 1]), columns))
             try:
-                given, states = self._replay(self._of.elements.from_columns(picked.columns), before)
+                name = groups.keys.type.from_arrow(groups.keys.column.slice(key, 1))[0]
+                given, states = self._replay(batch.objects(picked), before, name, stamps)
                 in_python = [encode(accept(each)) for each in given], _encoded(self._of, states)
             except Exception as error:
                 self._checked.give_up(f"in Python, it raises {type(error).__name__}")
@@ -312,7 +329,7 @@ def _found(info: TaskInfo, find: Callable[[], Stepping]) -> Stepping | None:
 def replayed(function: Callable[[Any, Any], tuple[Any, Any]], *, flat: bool) -> Replay:
     """A function of an element and a state, for the elements of one key."""
 
-    def replay(elements: Sequence[Any], states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def replay(elements: Sequence[Any], states: Sequence[Any], *_: Any) -> tuple[list[Any], list[Any]]:
         (state,) = states
         outputs: list[Any] = []
         for element in elements:
@@ -339,11 +356,29 @@ class _Now(ValueState[Any, Any]):
         self.now = None
 
 
+class _At(KeyedProcessFunction.Context[Any]):
+    """The context of one key's elements."""
+
+    def __init__(self, key: Any) -> None:
+        self._key, self.stamp = key, None
+
+    def get_current_key(self) -> Any:
+        return self._key
+
+    def timestamp(self) -> int | None:
+        return self.stamp
+
+    def timer_service(self) -> NoReturn:
+        raise AssertionError("not an expression")
+
+
 def replay_process(
-    function: Any, states: Mapping[str, Any], elements: Sequence[Any], values: Sequence[Any]
+    function: Any, states: Mapping[str, Any], elements: Sequence[Any], values: Sequence[Any], key: Any, stamps: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    own = copy(function)
+    own, context = object.__new__(type(function)), _At(key)
+    outputs: list[Any] = []
     held = [_Now(value, descriptor.default_value) for value, descriptor in zip(values, states.values(), strict=True)]
-    own.__dict__.update(zip(states, held, strict=True))
-    outputs = [output for element in elements for output in own.process_element(element, None) or ()]
+    own.__dict__.update({**function.__dict__, **dict(zip(states, held, strict=True))})
+    for element, context.stamp in zip(elements, stamps, strict=True):
+        outputs.extend(own.process_element(element, context) or ())
     return outputs, [each.now for each in held]

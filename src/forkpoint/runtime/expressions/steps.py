@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from types import GeneratorType
 from typing import Any
 
-from forkpoint.functions import Function, KeyedProcessFunction, StateDescriptor, ValueStateDescriptor, declared_states
+from forkpoint.functions import Function, KeyedProcessFunction, ValueStateDescriptor, declared_states
 from forkpoint.runtime.expressions.functions import check_results
 from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, is_plain_record
 from forkpoint.runtime.expressions.tracing import (
@@ -19,8 +19,8 @@ from forkpoint.runtime.expressions.tracing import (
     Record,
     Returned,
     Silent,
+    Symbol,
     Trace,
-    Untouchable,
     element_of,
     followed,
     merged,
@@ -28,7 +28,7 @@ from forkpoint.runtime.expressions.tracing import (
     result_text,
     returned,
 )
-from forkpoint.runtime.expressions.tree import Node, kind_of
+from forkpoint.runtime.expressions.tree import Node, fields_of, is_field, kind_of
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
 from forkpoint.types.kinds.records import RecordType, field_names
@@ -86,14 +86,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Stepping:
-    """A function with state as expressions over the columns of ``elements``, followed by those of its ``states``. ``needed``: the
-    columns that must have no nulls."""
+    """A function with state as expressions over the columns of ``elements``, followed by those of its ``states``, by one of the
+    timestamps, and by those of the key. ``needed``: the columns of elements that must have no nulls."""
 
     step: Step
     states: tuple[StateColumns, ...]
     elements: TypeInformation
+    timestamp: int
     needed: frozenset[int]
     screened: Screened
+
+    @property
+    def reads_timestamps(self) -> bool:
+        return self.timestamp in fields_of(self.step.nodes())
 
     def __str__(self) -> str:
         parts = []
@@ -103,10 +108,28 @@ class Stepping:
         for state, value in zip(self.states, self.step.states, strict=True):
             made = state.type.python_class if isinstance(state.type, RecordType) else None
             text = result_text(value.fields, made)
-            is_there = value.there.is_truth
-            if value.there.operation != "field":
-                parts.append(f"{state.name} = {'None' if is_there is False else text}{'' if is_there else f' if {value.there}'}")
+            text = "None" if value.there.is_truth is False else text
+            if not all(map(is_field, (value.there, *value.fields), (state.there, *state.columns))):
+                parts.append(f"{state.name} = {text}" + ("" if value.there.is_truth is not None else f" if {value.there}"))
         return "; ".join(parts)
+
+
+class _Context(Silent):
+    """What stands for the context of an element."""
+
+    __slots__ = ("key", "timestamp", "trace")
+
+    def __init__(self, trace: Trace, timestamp: int, key: TypeInformation | None) -> None:
+        for slot, value in (("trace", trace), ("timestamp", timestamp), ("key", key)):
+            object.__setattr__(self, slot, value)
+
+    def __getattribute__(self, name: str) -> Any:
+        trace, timestamp, key = (object.__getattribute__(self, each) for each in ("trace", "timestamp", "key"))
+        if name == "timestamp":
+            return lambda: Symbol(trace.node("field", "int", timestamp, "timestamp"), trace)
+        if name != "get_current_key" or key is None:
+            raise NotAnExpression(f"uses .{name} of the context")
+        return lambda: element_of(trace, key, "key", timestamp + 1)
 
 
 _UNREAD = object()
@@ -148,7 +171,7 @@ def _write(held: _Held, value: Any) -> None:
     object.__setattr__(held, "now", value)
 
 
-_METHODS = {"value": _read, "update": _write, "clear": lambda held: _write(held, None)}
+_METHODS: dict[str, Callable[..., Any]] = {"value": _read, "update": _write, "clear": lambda held: _write(held, None)}
 
 
 def _end(held: _Held) -> Value:
@@ -221,12 +244,13 @@ def _stepping(
     elements: TypeInformation | None,
     output: TypeInformation | None,
     states: Mapping[str, tuple[str, TypeInformation, Any]],
+    key: TypeInformation | None = None,
     *,
     of_handles: bool,
     several: bool,
 ) -> Stepping:
     """``states``: the name, type and default of each, by attribute. ``of_handles``: whether the function reads and writes them as
-    attributes, or takes and returns the only one."""
+    attributes, or takes and returns the only one. ``key``: the type of the key."""
     if elements is None:
         raise NotAnExpression("the type of its elements is not declared")
     if output is None:
@@ -237,13 +261,15 @@ def _stepping(
         _check_state(name, of)
         found.append(StateColumns(name, of, len(own), default))
         own += [Types.BOOLEAN(), *found[-1].types]
+    timestamp, width = len(own), found[0].there if found else len(own)
+    own += [Types.LONG(), *([] if key is None else [key] if key.fields is None else [each.type for each in key.fields])]
     held = [_Held(each, own) for each in found]
 
     def arguments(trace: Trace) -> tuple[Any, ...]:
         for each in held:
             _begin(each, trace)
         element = element_of(trace, elements)
-        return (element, Untouchable()) if of_handles else (element, _read(held[0]))
+        return (element, _Context(trace, timestamp, key)) if of_handles else (element, _read(held[0]))
 
     def step(result: Any, trace: Trace) -> Step:
         if not of_handles:
@@ -261,8 +287,8 @@ def _stepping(
     ends = Ends(step, _merged_steps, Step.nodes)
     stands = dict(zip(states, held, strict=True)) if of_handles else {}
     found_step, needed, screened = followed(function, arguments, ends, stands, yields=several and of_handles)
-    width = found[0].there if found else len(own)
-    return Stepping(found_step, tuple(found), elements, frozenset(each for each in needed if each < width), screened)
+    of_elements = frozenset(each for each in needed if each < width)
+    return Stepping(found_step, tuple(found), elements, timestamp, of_elements, screened)
 
 
 def _check_state(name: str, of: TypeInformation) -> None:
@@ -283,22 +309,21 @@ def stepping_with_state(
 
 
 def stepping_process(
-    function: KeyedProcessFunction[Any, Any, Any], elements: TypeInformation | None, output: TypeInformation | None
+    function: KeyedProcessFunction[Any, Any, Any],
+    elements: TypeInformation | None,
+    output: TypeInformation | None,
+    key: TypeInformation | None = None,
 ) -> Stepping:
-    """A keyed process function. Raises NotAnExpression."""
+    """A keyed process function. ``key``: the type of the key. Raises NotAnExpression."""
     of = type(function)
     for name, base in (("open", Function), ("close", Function), ("on_timer", KeyedProcessFunction)):
         if getattr(of, name) is not getattr(base, name):
             raise NotAnExpression(f"has {name}()")
     states = {}
     for attribute, descriptor in declared_states(function).items():
-        _check_descriptor(descriptor)
+        if not isinstance(descriptor, ValueStateDescriptor):
+            raise NotAnExpression(f"has a {descriptor.kind} state")
+        if descriptor.ttl is not None:
+            raise NotAnExpression("has a state with a time to live")
         states[attribute] = (f"self.{attribute}", descriptor.value_type, descriptor.default_value)
-    return _stepping(function.process_element, elements, output, states, of_handles=True, several=True)
-
-
-def _check_descriptor(descriptor: StateDescriptor[Any]) -> None:
-    if not isinstance(descriptor, ValueStateDescriptor):
-        raise NotAnExpression(f"has a {descriptor.kind} state")
-    if descriptor.ttl is not None:
-        raise NotAnExpression("has a state with a time to live")
+    return _stepping(function.process_element, elements, output, states, key, of_handles=True, several=True)

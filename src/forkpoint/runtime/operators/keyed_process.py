@@ -393,7 +393,8 @@ class KeyedProcessSpec(KeyedSpec):
         return process_with_columns(info, state.keyed, elements, self.fn, lambda: self._stepping(info.operator))
 
     def _stepping(self, operator: Operator) -> Stepping:
-        return stepping_process(self.fn, operator.input_type, operator.output_type)
+        key = operator.key
+        return stepping_process(self.fn, operator.input_type, operator.output_type, None if key is None else key.key_type)
 
     def how(self, operator: Operator) -> str:
         return text_of(self.fn, lambda: self._stepping(operator)) if self.runs is KeyedProcess else ""
