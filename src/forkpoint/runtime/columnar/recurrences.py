@@ -1,7 +1,8 @@
 """The states of all keys after each element, of a function whose new state is an expression of the element and the state.
 
 Where a field is a known recurrence (a sum, an extreme, a value that is kept or replaced), one pass over the rows finds it. Any
-other is computed in rounds: the first elements of all keys, then the second ones, each from the states after the last.
+other is computed in rounds: the first elements of all keys, then the second ones, each from the states after the last; and what
+few keys have more than others, in a loop.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.runtime.columnar.segments import Numbers, Segments, accumulated, layers
+from forkpoint.runtime.columnar.segments import Numbers, Segments, accumulated, layers, ranges
+from forkpoint.runtime.exchange.batch import Longs
 from forkpoint.runtime.expressions.kernels import Column, Evaluation, InPython, Ints, taken
+from forkpoint.runtime.expressions.loops import loop
 from forkpoint.runtime.expressions.steps import Stepping
 from forkpoint.runtime.expressions.tree import Node, fields_of, is_field, parts_of
 
-_LEAST_ROWS = 200  # of a round, on average; Python is faster for fewer
+_LEAST_ROWS = 200  # of a round; a loop is faster for fewer
 _LOW, _HIGH = -(2**63), 2**63 - 1
 
 
@@ -137,8 +140,6 @@ class Recurrences:
 
     def _in_rounds(self, unknown: Sequence[int]) -> None:
         segments = self._segments
-        if self._rows < _LEAST_ROWS * int(segments.sizes.max()):
-            raise InPython
         nodes = {column: self._new[column] for column in unknown}
         given = {node: self._full(node) for node in self._inputs(list(nodes.values()), set(unknown))}
         order = np.argsort(-segments.sizes, kind="stable")
@@ -146,6 +147,12 @@ class Recurrences:
         found: dict[int, list[Any]] = {column: [] for column in unknown}
         places: list[Numbers] = []
         for alive, at in layers(segments, np.ones(segments.count, bool)):
+            if len(alive) < _LEAST_ROWS:
+                rest = self._looped(nodes, given, {column: _cut(of, len(alive)) for column, of in now.items()}, alive, at)
+                for column, values in rest.items():
+                    found[column].append(values)
+                places.append(ranges(at, segments.starts[1:][alive] - at))
+                break
             evaluation = Evaluation([None] * self._width, len(alive), {n: taken(of, at) for n, of in given.items()})
             for column in unknown:
                 evaluation.have(column, _cut(now[column], len(alive)))
@@ -157,6 +164,24 @@ class Recurrences:
         back[np.concatenate(places)] = np.arange(self._rows)
         for column, node in nodes.items():
             self._found(column, taken(_joined(node.kind, found[column]), back))
+
+    def _looped(
+        self, nodes: Mapping[int, Node], given: Mapping[Node, Any], now: Mapping[int, Any], keys: Longs, at: Longs
+    ) -> dict[int, Any]:
+        """The states after all further rows of a few keys, from their rows ``at``."""
+        run = loop(nodes, list(given))
+        before = list(zip(*map(_listed, now.values()), strict=True))
+        found: dict[int, list[Any]] = {column: [] for column in nodes}
+        for key, start, states in zip(keys.tolist(), at.tolist(), before, strict=True):
+            rows = np.arange(start, int(self._segments.starts[key + 1]))
+            known = [_listed(taken(of, rows)) for of in given.values()]
+            try:
+                after = run(states, known or [rows.tolist()])
+            except (ArithmeticError, ValueError) as error:
+                raise InPython from error
+            for values, more in zip(found.values(), after, strict=True):
+                values += more
+        return {column: _unlisted(nodes[column].kind, values) for column, values in found.items()}
 
     def _inputs(self, nodes: Sequence[Node], unknown: set[int]) -> list[Node]:
         """The largest parts that are known for all rows. Where columns cannot compute all rows, the fields that they read."""
@@ -196,6 +221,22 @@ def _cut(column: Any, rows: int) -> Any:
     if isinstance(column, Ints):
         return Ints(column.data[:rows], column.bounds)
     return column.slice(0, rows) if isinstance(column, pa.Array) else column[:rows]
+
+
+def _listed(column: Any) -> list[Any]:
+    """The entries as Python objects."""
+    found: list[Any] = column.to_pylist() if isinstance(column, pa.Array) else getattr(column, "data", column).tolist()
+    return found
+
+
+def _unlisted(kind: str, values: list[Any]) -> Any:
+    if kind == "str":
+        return pa.array(values, pa.string())
+    try:
+        data: Numbers = np.array(values, {"int": np.int64, "float": np.float64, "bool": np.bool_}[kind])
+    except OverflowError as error:  # an int beyond 64 bits
+        raise InPython from error
+    return Ints(data) if kind == "int" else data
 
 
 def _joined(kind: str, parts: Sequence[Any]) -> Any:
