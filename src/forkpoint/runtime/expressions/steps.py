@@ -138,10 +138,10 @@ _UNREAD = object()
 class _Held(Silent):
     """What stands for a value state."""
 
-    __slots__ = ("now", "of", "own", "trace")
+    __slots__ = ("now", "of", "own", "trace", "written")
 
     def __init__(self, of: StateColumns, own: Sequence[TypeInformation]) -> None:
-        for slot, value in (("of", of), ("own", own), ("now", _UNREAD), ("trace", None)):
+        for slot, value in (("of", of), ("own", own), ("now", _UNREAD), ("trace", None), ("written", ())):
             object.__setattr__(self, slot, value)
 
     def __getattribute__(self, name: str) -> Any:
@@ -154,6 +154,7 @@ def _begin(held: _Held, trace: Trace) -> None:
     """A new path."""
     object.__setattr__(held, "trace", trace)
     object.__setattr__(held, "now", _UNREAD)
+    object.__setattr__(held, "written", ())
 
 
 def _read(held: _Held) -> Any:
@@ -165,10 +166,16 @@ def _read(held: _Held) -> Any:
 
 
 def _write(held: _Held, value: Any) -> None:
-    of, own, trace = (object.__getattribute__(held, each) for each in ("of", "own", "trace"))
+    of, own, trace, lost = (object.__getattribute__(held, each) for each in ("of", "own", "trace", "written"))
+    for node in lost:  # Python refuses an int beyond 64 bits
+        if node.kind == "int" and node.operation != "constant":
+            raise NotAnExpression(f"updates a state with {node}, and then again")
+    nodes: tuple[Node, ...] = ()
     if value is not None:
-        check_results(returned(value, trace), own, of.type)
+        nodes, made = returned(value, trace)
+        check_results((nodes, made), own, of.type)
     object.__setattr__(held, "now", value)
+    object.__setattr__(held, "written", nodes)
 
 
 _METHODS: dict[str, Callable[..., Any]] = {"value": _read, "update": _write, "clear": lambda held: _write(held, None)}
