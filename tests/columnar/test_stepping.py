@@ -384,6 +384,7 @@ def test_jobs_go_on_either_way(tmp_path):
         source = TestSource(items, type=Row, columnar=True)
         return run_local(build, source, state_root=tmp_path, **options)
 
+    found[320] = found[320]._replace(k=41)  # a new key beside old ones
     first = [*found[:300], Pause(), *found[300:450], Eof(savepoint=True)]
     second = [*first, *found[450:500], Abort(), *found[500:]]
     with small_epochs() as computed:

@@ -120,7 +120,7 @@ class Recurrences:
             return False
         data, starts = np.where(self._after[there], values.data, 0), self._segments.starts[:-1]
         running = np.cumsum(data)
-        running += np.repeat(seeds.data - running[starts] + data[starts], sizes)
+        running += np.repeat(np.where(self._seeds[there], seeds.data, 0) - running[starts] + data[starts], sizes)
         self._found(column, Ints(running))
         return True
 
