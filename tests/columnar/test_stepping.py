@@ -1,6 +1,7 @@
 """Keyed functions with state that are expressions are computed over columns exactly as in Python, also as they are saved."""
 
 import pickle
+import random
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -194,7 +195,7 @@ def small_epochs(way="known"):
 
     with (
         patch.object(stepping, "_WORTH", 1),
-        patch.object(stepping, "_SAMPLED_KEYS", 0),
+        patch.object(stepping, "sampled_keys", lambda *_: []),
         patch.object(recurrences, "_LEAST_ROWS", {"loops": 100, "both": 2}.get(way, 0)),
         patch.object(stepping.SteppingKernel, "compute", compute),
     ):
@@ -223,6 +224,57 @@ def test_results_and_states_are_those_of_python(text, epochs, way):
             assert saved[2] == saved[0], text
             if expected is None:
                 return
+
+
+RECURRENCES = {
+    "count": "n + 1",
+    "sum": "r.a + n",
+    "difference": "n - r.a - 1",
+    "some": "n + r.a if r.t else n",
+    "not some": "n if r.t else n - 1",
+    "greatest": "max(n, r.a)",
+    "least": "min(r.a, n)",
+    "least of some": "min(r.a, n) if r.t else n",
+    "first": "n if state else r.a",
+    "last": "r.a",
+    "last of some": "r.a if r.t else n",
+    "by a bool": "n + r.a if t else n + 1",
+    "of a sum": "n * 2 - r.a",
+    "of another state": "n + len(s)",
+}
+
+
+BESIDES = {
+    "pass": 0,
+    "if not r.s: return (Out(r.k, n, f, s, t), state)": 3,
+    "if r.f > 8: return (Out(0, n, f, s, t), None)": 3,
+}
+
+
+@pytest.mark.parametrize("way", ["known", "both"])
+def test_recurrences_of_new_and_old_keys(way):
+    """Each with keys that have no state yet, or one of an earlier epoch, or that some elements leave alone, or remove."""
+    rng = random.Random(5)
+    texts = [
+        f"def found(r, state):\n n, f, s, t = state or ({start}, 0.5, '', False)\n {besides}\n"
+        f" now = State({n}, f + r.f, r.s, t or r.t)\n return Out(r.k, {'n' if start else 'now.n'}, now.f, now.s, now.t), now"
+        for n in RECURRENCES.values()
+        for besides, start in BESIDES.items()
+    ]
+    for text in texts:
+        stores = DictStore(), DictStore()
+        with small_epochs(way) as computed:
+            operators = instance(function(text), stores[0], False), instance(function(text), stores[1], True)
+            for number in (1, 2, 3):
+                keys, letters = [number, number + 1, number + 2, 9], ["", "a", "b"]
+                found = [
+                    Row(rng.choice(keys), rng.randint(-9, 9), rng.random() * 9, rng.choice(letters), rng.random() < 0.5, 0, "")
+                    for _ in range(30)
+                ]
+                expected, ours = (epoch(*pair, found, number) for pair in zip(operators, stores, strict=True))
+                assert ours == expected, text
+                assert list(stores[1].scan(b"\0", b"\xff" * 9)) == list(stores[0].scan(b"\0", b"\xff" * 9)), text
+        assert computed == [True] * 3, text
 
 
 # -- what is computed, and how it is said ------------------------------------------------------------------------------
@@ -384,7 +436,6 @@ def test_jobs_go_on_either_way(tmp_path):
         source = TestSource(items, type=Row, columnar=True)
         return run_local(build, source, state_root=tmp_path, **options)
 
-    found[320] = found[320]._replace(k=41)  # a new key beside old ones
     first = [*found[:300], Pause(), *found[300:450], Eof(savepoint=True)]
     second = [*first, *found[450:500], Abort(), *found[500:]]
     with small_epochs() as computed:

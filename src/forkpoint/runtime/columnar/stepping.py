@@ -31,7 +31,7 @@ from forkpoint.runtime.operators.keyed_process import KeyedProcess
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.types import TypeInformation
 
-_SAMPLED_KEYS, _SAMPLED_ROWS = 3, 16
+_SAMPLED_ROWS = 16
 _WORTH = 300  # elements; Python is faster for fewer
 
 Replay = Callable[[Sequence[Any], Sequence[Any], Any, Sequence[Any]], tuple[list[Any], list[Any]]]
@@ -195,7 +195,7 @@ class SteppingKernel:
         rows: Longs | None,
     ) -> bool:
         encode, accept, count = self._output.encode, self._output.accept, len(groups.starts) - 1
-        for key in sorted({0, count // 2, count - 1})[:_SAMPLED_KEYS]:
+        for key in sampled_keys(count, saved):
             start = int(groups.starts[key])
             stop = min(int(groups.starts[key + 1]), start + _SAMPLED_ROWS)
             first, last = (start, stop) if rows is None else np.searchsorted(rows, (start, stop)).tolist()
@@ -220,6 +220,12 @@ class SteppingKernel:
                 self._checked.give_up("its results over columns are others than in Python")
                 return False
         return True
+
+
+def sampled_keys(count: int, saved: Sequence[Saved]) -> list[int]:
+    """The keys of an epoch that are also computed in Python, with a state and without."""
+    of_states = [key for of in saved[:1] for key in (int(of.there.argmin()), int(of.there.argmax()))]
+    return sorted({0, count // 2, count - 1, *of_states})
 
 
 def _encoded(of: Stepping, states: Sequence[Any]) -> list[bytes | None]:
