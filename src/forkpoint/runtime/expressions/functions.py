@@ -19,7 +19,8 @@ import pyarrow as pa
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.expressions.kernels import Evaluation, InPython
 from forkpoint.runtime.expressions.screening import NotAnExpression
-from forkpoint.runtime.expressions.tracing import EMPTY, Returned, Traced, traced
+from forkpoint.runtime.expressions.symbols import EMPTY
+from forkpoint.runtime.expressions.tracing import Returned, Traced, traced
 from forkpoint.runtime.expressions.tree import Node, fields_of, kind_of
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present

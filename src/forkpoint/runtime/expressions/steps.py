@@ -12,22 +12,8 @@ from typing import Any
 from forkpoint.functions import Function, KeyedProcessFunction, ValueStateDescriptor, declared_states
 from forkpoint.runtime.expressions.functions import check_results
 from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, is_plain_record
-from forkpoint.runtime.expressions.tracing import (
-    BY_INDEX,
-    BY_NAME,
-    Ends,
-    Record,
-    Returned,
-    Silent,
-    Symbol,
-    Trace,
-    element_of,
-    followed,
-    merged,
-    merged_results,
-    result_text,
-    returned,
-)
+from forkpoint.runtime.expressions.symbols import BY_INDEX, BY_NAME, Record, Silent, Symbol, Trace, element_of
+from forkpoint.runtime.expressions.tracing import Ends, Returned, followed, merged, merged_results, result_text, returned
 from forkpoint.runtime.expressions.tree import Node, fields_of, is_field, kind_of
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
