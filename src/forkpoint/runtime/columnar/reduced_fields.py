@@ -58,10 +58,10 @@ class Checked(Plan):
         self.type, self._inner, self._checked = inner.type, inner, checked
 
     def update(self, segments: Segments, saved: Sequence[pa.Array]) -> Leaves | None:
-        return self._inner.update(segments, saved) if self._checked.holds(segments.table) else None
+        return self._inner.update(segments, saved) if self._checked.holds_of(segments.table) else None
 
     def running(self, segments: Segments, saved: Sequence[pa.Array]) -> Running | None:
-        return self._inner.running(segments, saved) if self._checked.holds(segments.table) else None
+        return self._inner.running(segments, saved) if self._checked.holds_of(segments.table) else None
 
     def results(self, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         return self._inner.results(leaves)

@@ -180,6 +180,11 @@ class Timers(TimerService):
         due = self.event.find_due(event_horizon_ms)
         return list(dict.fromkeys(due + self.processing.find_due(processing_time_ms)))
 
+    @property
+    def saved(self) -> bool:
+        """Whether the store has timers."""
+        return any(_stored(self._backend, queue.sid, MAX_WATERMARK) for queue in (self.event, self.processing))
+
     def enter(self, index: int) -> None:
         self.event.enter(index)
         self.processing.enter(index)

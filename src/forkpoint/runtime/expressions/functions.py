@@ -19,7 +19,8 @@ import pyarrow as pa
 from forkpoint.runtime.exchange.batch import Batch
 from forkpoint.runtime.expressions.kernels import Evaluation, InPython
 from forkpoint.runtime.expressions.screening import NotAnExpression
-from forkpoint.runtime.expressions.tracing import EMPTY, Traced, traced
+from forkpoint.runtime.expressions.symbols import EMPTY
+from forkpoint.runtime.expressions.tracing import Returned, Traced, traced
 from forkpoint.runtime.expressions.tree import Node, fields_of, kind_of
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.kinds.containers import present
@@ -47,16 +48,10 @@ class OverColumns:
         """The columns of the results; None if Python has to compute them. ``epoch``: compares its first elements with Python;
         None: those of each batch."""
         table = batch.table
-        if not self.usable or table is None or not batch.size or batch.type != self.elements:
-            return None
-        columns = table.columns
-        if not all(map(self._holds, range(len(columns)), columns)):
-            return None
-        if not self.found.screened.holds:
-            self.give_up("a name that it reads has another value now")
+        if table is None or not self.holds(batch):
             return None
         try:
-            found = self.results(Evaluation(columns, batch.size))
+            found = self.results(Evaluation(table.columns, batch.size))
         except InPython:
             return None
         except Exception as error:
@@ -68,6 +63,17 @@ class OverColumns:
             if not self.agrees([column.slice(0, _SAMPLE) for column in found], lambda: self.elements.from_columns(rows.columns)):
                 return None
         return found
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether the elements of a batch may be computed over columns."""
+        if not self.usable or batch.table is None or not batch.size or batch.type != self.elements:
+            return False
+        columns = batch.table.columns
+        if not all(map(self._holds, range(len(columns)), columns)):
+            return False
+        if not self.found.screened.holds:
+            self.give_up("a name that it reads has another value now")
+        return self.usable
 
     def _holds(self, index: int, column: pa.Array) -> bool:
         """Whether Python could read the column, and would see no None that it computes with."""
@@ -187,7 +193,7 @@ def kept(of: tuple[Any, ...], make: Callable[[], OverColumns | None]) -> OverCol
     return _known[identity][1]
 
 
-def text_of(function: Any, find: Callable[[], Traced]) -> str:
+def text_of(function: Any, find: Callable[[], object]) -> str:
     """How a function runs, for people; "" of one that is not the user's. ``find``: its expressions."""
     if str(getattr(function, "__module__", None) or type(function).__module__).startswith("forkpoint."):
         return ""
@@ -195,28 +201,27 @@ def text_of(function: Any, find: Callable[[], Traced]) -> str:
         found = find()
     except NotAnExpression as why:
         return f"in Python: {why}"
-    return f"over columns: {_result_text(found)}"
-
-
-def _result_text(found: Traced) -> str:
-    if found.made is None:
-        return str(found.nodes[0])
-    name = "" if found.made is tuple else found.made.__name__
-    return f"{name}({', '.join(map(str, found.nodes))}{',' if not name and len(found.nodes) == 1 else ''})"
+    return f"over columns: {found}"
 
 
 def check_output(found: Traced, elements: TypeInformation, output: TypeInformation) -> None:
     """Raise NotAnExpression unless the results are exactly of the declared type."""
+    own = [elements] if elements.fields is None else [each.type for each in elements.fields]
+    check_results((found.nodes, (found.made, found.names)), 2 * own, output)  # of two elements, too
+
+
+def check_results(found: Returned, own: Sequence[TypeInformation], output: TypeInformation) -> None:
+    """The same of results over columns of these types."""
+    nodes, (made, names) = found
     fields = output.fields
-    if (fields is None) != (found.made is None) or (fields is not None and not isinstance(output, RecordType)):
+    if (fields is None) != (made is None) or (fields is not None and not isinstance(output, RecordType)):
         raise NotAnExpression(f"returns no {output!r}")
-    if isinstance(output, RecordType) and (found.made is not output.python_class or found.names not in ((), output.names)):
+    if isinstance(output, RecordType) and (made is not output.python_class or names not in ((), output.names)):
         raise NotAnExpression(f"returns no {output!r}")
     types = [output] if fields is None else [each.type for each in fields]
-    if len(types) != len(found.nodes) or not types:
+    if len(types) != len(nodes) or not types:
         raise NotAnExpression(f"returns no {output!r}")
-    own = 2 * ([elements] if elements.fields is None else [each.type for each in elements.fields])  # for two elements, too
-    for node, of in zip(found.nodes, types, strict=True):
+    for node, of in zip(nodes, types, strict=True):
         passed_on = node.operation == "field" and own[node.arguments[0]] == of
         if not passed_on and (node.kind == "other" or kind_of(of) != node.kind or present(of).kind == "float"):
             raise NotAnExpression(f"returns {node}, which is no {of!r}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,35 +63,78 @@ class Ints:
         return self._bounds
 
 
-class Evaluation:
-    """Evaluates expressions over the columns of some elements; common parts once."""
+Column = Any
+"""An Arrow array, a value as of `Evaluation.value`, or a function that makes it when an expression reads it."""
 
-    def __init__(self, columns: list[pa.Array], rows: int) -> None:
-        self._columns = columns
+
+def taken(column: Any, rows: npt.NDArray[np.int64]) -> Any:
+    """The values of some rows. A value for all rows stays what it is."""
+    if isinstance(column, Ints):
+        return column if isinstance(column.data, int) else Ints(column.data[rows], column.bounds)
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return column.take(pa.array(rows)) if isinstance(column, pa.Array) else column
+
+
+def as_array(value: Any, type: pa.DataType, rows: int) -> pa.Array:
+    """A value of `Evaluation.value` as a column. Raises InPython for integers that do not fit into the type."""
+    if isinstance(value, Ints):
+        low, limit = -1 << (type.bit_width - 1), 1 << (type.bit_width - 1)
+        if not (low <= value.bounds[0] and value.bounds[1] < limit):
+            least, most = Ints(value.data).bounds  # those of the value may be too wide
+            if not low <= least <= most < limit:
+                raise InPython
+        value = value.data
+    if isinstance(value, pa.Array):
+        return value
+    if not isinstance(value, np.ndarray):
+        return pa.repeat(pa.scalar(value, type), rows)
+    made = pa.array(value)
+    return made if made.type == type else made.cast(type)
+
+
+class Evaluation:
+    """Evaluates expressions over the columns of some elements; common parts once. ``found``: values that are known before."""
+
+    def __init__(self, columns: Sequence[Column], rows: int, found: Mapping[Node, Any] | None = None) -> None:
+        self._columns = list(columns)
         self._rows = rows
         self._found: dict[Node, Any] = {}
+        self._given: dict[Node, Any] = {}
+        for node, value in (found or {}).items():
+            self.know(node, value)
+
+    def know(self, node: Node, value: Any) -> None:
+        """Take the value of an expression as given."""
+        self._given[node] = self._found[node] = value
+
+    def have(self, index: int, column: Column) -> None:
+        """Add or replace a column."""
+        self._columns[index] = column
 
     def array(self, node: Node, type: pa.DataType) -> pa.Array:
         """The values as a column. Raises InPython, also for integers that do not fit into the type."""
-        if node.operation == "field" and self._columns[node.arguments[0]].type == type:
-            return self._columns[node.arguments[0]]
-        found = self.value(node)
-        if isinstance(found, Ints):
-            low, high = found.bounds
-            limit = 1 << (type.bit_width - 1)
-            if not -limit <= low <= high < limit:
-                raise InPython
-            found = found.data
-        if isinstance(found, pa.Array):
-            return found
-        if not isinstance(found, np.ndarray):
-            return pa.repeat(pa.scalar(found, type), self._rows)
-        made = pa.array(found)
-        return made if made.type == type else made.cast(type)
+        column = self._column(node.arguments[0]) if node.operation == "field" else None
+        if isinstance(column, pa.Array) and column.type == type:
+            return column
+        return as_array(self.value(node), type, self._rows)
 
     def field(self, node: Node) -> pa.Array:
         """The column of a field, as it is."""
-        return self._columns[node.arguments[0]]
+        return self._column(node.arguments[0])
+
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> Evaluation:
+        """The evaluation over some rows."""
+        columns = [partial(self._of_rows, index, rows) for index in range(len(self._columns))]
+        return Evaluation(columns, len(rows), {node: taken(value, rows) for node, value in self._given.items()})
+
+    def _of_rows(self, index: int, rows: npt.NDArray[np.int64]) -> Any:
+        return taken(self._column(index), rows)
+
+    def _column(self, index: int) -> Any:
+        if callable(self._columns[index]):
+            self._columns[index] = self._columns[index]()
+        return self._columns[index]
 
     def mask(self, node: Node) -> npt.NDArray[np.bool_]:
         """The values of a condition."""
@@ -109,7 +153,8 @@ class Evaluation:
         if operation == "constant":
             return Ints(arguments[0]) if node.kind == "int" else arguments[0]
         if operation == "field":
-            return _loaded(self._columns[arguments[0]], node)
+            column = self._column(arguments[0])
+            return _loaded(column, node) if isinstance(column, pa.Array) else column
         if operation == "if":
             return self._chosen(node)
         values = [self.value(each) for each in arguments]
@@ -135,8 +180,7 @@ class Evaluation:
     def _part(self, node: Node, where: npt.NDArray[np.bool_]) -> Any:
         """The values where a condition holds; any value elsewhere."""
         rows = np.flatnonzero(where)
-        taken = pa.array(rows)
-        found = Evaluation([column.take(taken) for column in self._columns], len(rows)).value(node)
+        found = self.of_rows(rows).value(node)
         data = found.data if isinstance(found, Ints) else found
         if isinstance(data, pa.Array):
             at = np.zeros(len(where), dtype=np.int64)

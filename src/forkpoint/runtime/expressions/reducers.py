@@ -95,7 +95,7 @@ def how_reduced(function: Any, elements: TypeInformation | None) -> str:
 class ReducedColumns(OverColumns):
     """A reducer, which is compared with Python on neighbouring elements of each epoch. Its function takes a pair."""
 
-    def holds(self, table: pa.RecordBatch) -> bool:
+    def holds_of(self, table: pa.RecordBatch) -> bool:
         """Whether it may be computed over the columns of an epoch."""
         if not self.usable:
             return False

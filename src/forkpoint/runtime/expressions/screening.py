@@ -60,7 +60,9 @@ _WORDS = {
     "PUSH_EXC_INFO": "handles errors",
     "RETURN_GENERATOR": "is a generator",
 }
-_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_YIELDS = frozenset({"RETURN_GENERATOR", "YIELD_VALUE"})
+_ENDS_GENERATOR = ["CALL_INTRINSIC_1", "RERAISE"]  # how a generator of Python 3.12 and newer turns a StopIteration into an error
+_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CONSTANTS = (int, float, bool, str, bytes, type(None))
 _MISSING = object()
 
@@ -99,12 +101,12 @@ class Screened:
         self._reads.append((read, value))
         return value
 
-    def copy(self, function: types.FunctionType) -> types.FunctionType:
-        """The function with screened globals, closure and defaults."""
+    def copy(self, function: types.FunctionType, *, yields: bool = False) -> types.FunctionType:
+        """The function with screened globals, closure and defaults. ``yields``: whether it may be a generator."""
         if function in self._copies:
             return self._copies[function]
         own = function.__code__
-        self._check(own)
+        self._check(own, yields=yields)
         for constant in own.co_consts:
             several = constant if isinstance(constant, tuple | frozenset) else (constant,)
             self.literals.update(each for each in several if isinstance(each, str))
@@ -125,17 +127,22 @@ class Screened:
             cell.cell_contents = self._outer(name, _cell_reader(outer))
         return copied
 
-    def _check(self, code: types.CodeType) -> None:
-        if code.co_flags & _FLAGS:
-            generator = code.co_flags & inspect.CO_GENERATOR
+    def _check(self, code: types.CodeType, *, yields: bool) -> None:
+        generator = bool(code.co_flags & inspect.CO_GENERATOR)
+        if code.co_flags & _FLAGS or (generator and not yields):
             raise NotAnExpression("is a generator" if generator else "takes any number of arguments, or is a coroutine")
-        if code.co_exceptiontable:
+        instructions = list(dis.get_instructions(code))
+        if generator and [each.opname for each in instructions[-2:]] == _ENDS_GENERATOR:
+            if any(entry.target != instructions[-2].offset for entry in dis.Bytecode(code).exception_entries):  # type: ignore[attr-defined]
+                raise NotAnExpression("handles errors")
+            instructions = instructions[:-2]
+        elif code.co_exceptiontable:
             raise NotAnExpression("handles errors")
         before: dis.Instruction | None = None
-        for each in dis.get_instructions(code):
+        for each in instructions:
             name = each.opname
             is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None and not each.is_jump_target
-            if name not in _KNOWN or (name == "IS_OP" and not is_none):
+            if (name not in _KNOWN and not (generator and name in _YIELDS)) or (name == "IS_OP" and not is_none):
                 raise NotAnExpression(_WORDS.get(name, f"does more than an expression ({name})"))
             if name.startswith(("LOAD_ATTR", "LOAD_METHOD")) and str(each.argval).startswith("__"):
                 raise NotAnExpression(f"reads {each.argval}")

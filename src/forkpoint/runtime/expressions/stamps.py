@@ -12,7 +12,8 @@ from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import WatermarkSpec
 from forkpoint.runtime.expressions.functions import OverColumns, check_output, kept, text_of
 from forkpoint.runtime.expressions.screening import NotAnExpression
-from forkpoint.runtime.expressions.tracing import Traced, Untouchable, traced
+from forkpoint.runtime.expressions.symbols import Untouchable
+from forkpoint.runtime.expressions.tracing import Traced, traced
 from forkpoint.types import TypeInformation, Types
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of, reads_plainly
-from forkpoint.runtime.expressions.tree import Kind, Node, kind_of, parts_of
+from forkpoint.runtime.expressions.screening import NotAnExpression, Screened, is_constant, method_of
+from forkpoint.runtime.expressions.symbols import (
+    Fork,
+    Record,
+    Silent,
+    Symbol,
+    Trace,
+    element_of,
+    node_of,
+    readable,
+    record_maker,
+    trace_of,
+)
+from forkpoint.runtime.expressions.tree import Kind, Node, parts_of
 from forkpoint.types import Row, TypeInformation
-from forkpoint.types.acceptance import encodable
-from forkpoint.types.kinds.records import RecordType, field_names
 
-BY_NAME = frozenset({"namedtuple", "dataclass", "struct", "row"})
-BY_INDEX = frozenset({"namedtuple", "tuple", "row"})
 _MAX_PATHS = 16
 _MAX_RUNS = 200
-_MAX_SIZE = 150
-_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
-_NUMBERS = ("bool", "int", "float")
-EMPTY: dict[str, Any] = {"int": 0, "float": 0.0, "str": ""}
-"""What counts as false."""
 
 
 @dataclass(frozen=True)
@@ -36,291 +39,20 @@ class Traced:
     screened: Screened
     names: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return result_text(self.nodes, self.made)
+
+
+def result_text(nodes: Sequence[Node], made: type | None) -> str:
+    """A result as in Python."""
+    if made is None:
+        return str(nodes[0])
+    name = "" if made is tuple else made.__name__
+    return f"{name}({', '.join(map(str, nodes))}{',' if not name and len(nodes) == 1 else ''})"
+
 
 _Made = tuple[type | None, tuple[str, ...]]
 """The class of a result, and the names of a Row's fields."""
-
-
-class _Fork(Exception):
-    """The path depends on a condition."""
-
-    def __init__(self, condition: Node) -> None:
-        self.condition = condition
-
-
-class _Trace:
-    """One path. ``decided``: the conditions that it takes as true and false. ``used``: the columns that it computes with;
-    ``read``: those, and the columns that it may ask for None, or pass on."""
-
-    def __init__(
-        self, nodes: dict[Any, Node], decided: dict[Node, bool], used: set[int], read: set[int], literals: set[Any]
-    ) -> None:
-        self._nodes = nodes
-        self._decided = decided
-        self._literals = literals
-        self.used = used
-        self.read = read
-        self.fallible: list[Node] = []
-
-    def node(self, operation: str, kind: Kind, *arguments: Any) -> Node:
-        identity = (operation, kind, *(a if isinstance(a, Node) else (type(a), repr(a)) for a in arguments))
-        size = 1 + sum(a.size for a in arguments if isinstance(a, Node))
-        if size > _MAX_SIZE:
-            raise NotAnExpression("is too long")
-        found = self._nodes.setdefault(identity, Node(operation, kind, arguments, size))
-        self.used.update(each.arguments[0] for each in found.operands if each.operation == "field")
-        if found.can_fail:
-            self.fallible.append(found)
-        return found
-
-    def decide(self, condition: Node) -> bool:
-        if condition.is_truth is not None:
-            return condition.is_truth
-        if condition.operation == "field":
-            self.used.add(condition.arguments[0])
-        if condition not in self._decided:
-            raise _Fork(condition)
-        return self._decided[condition]
-
-    def lifted(self, value: Any) -> Node:
-        """The node of a symbol, or of a constant."""
-        if type(value) is Symbol:
-            return _node_of(value)
-        kind: Any = type(value).__name__
-        fits = type(value) in (bool, float) or (type(value) is int and _MIN_LONG <= value <= _MAX_LONG)
-        if not fits and not (type(value) is str and encodable(value)):
-            raise NotAnExpression(f"computes with {value!r:.60}")
-        # A text from outside may be a secret, and the node is shown to people.
-        return self.node("constant", kind, value, repr(value) if kind != "str" or value in self._literals else "…")
-
-    def truth(self, node: Node) -> Node:
-        if node.kind == "bool":
-            return node
-        if node.kind not in EMPTY:
-            raise NotAnExpression(f"asks whether {node} is true")
-        empty = EMPTY[node.kind]
-        return self.node("!=", "bool", node, self.node("constant", node.kind, empty, repr(empty)))
-
-
-class _Silent:
-    """What must not happen to a symbol, because a symbol cannot answer."""
-
-    __slots__ = ()
-
-    def _refuse(self, *_: Any) -> Any:
-        raise NotAnExpression(f"does more with {_text_of(self)} than an expression")
-
-    __setattr__ = __delattr__ = __len__ = __iter__ = __getitem__ = __index__ = __int__ = __float__ = __complex__ = _refuse
-    __hash__ = __repr__ = __str__ = __format__ = __bytes__ = __dir__ = __call__ = __await__ = __enter__ = _refuse
-    __reduce__ = __reduce_ex__ = __round__ = __trunc__ = __floor__ = __ceil__ = __fspath__ = __buffer__ = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = _refuse
-
-
-class Untouchable(_Silent):
-    """An argument that nothing is known of."""
-
-    __slots__ = ()
-
-    def __getattribute__(self, name: str) -> Any:
-        raise NotAnExpression(f"uses .{name} of an argument that is no element")
-
-
-def _text_of(symbol: Any) -> str:
-    return str(_node_of(symbol)) if type(symbol) is Symbol else "an element"
-
-
-def _arithmetic(operation: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
-    def operate(self: Symbol, other: Any) -> Symbol:
-        trace = _trace_of(self)
-        operands = _node_of(self), trace.lifted(other)
-        left, right = reversed(operands) if swapped else operands
-        kinds = {left.kind, right.kind}
-        if operation in ("&", "|", "^", ">>"):
-            if not kinds <= {"int", "bool"} or (operation == ">>" and right.operation != "constant"):
-                raise NotAnExpression(f"computes {left} {operation} {right}")
-            kind: Kind = "bool" if kinds == {"bool"} and operation != ">>" else "int"
-        elif kinds == {"str"} and operation == "+":
-            kind = "str"
-        elif kinds <= set(_NUMBERS):
-            kind = "float" if operation == "/" or "float" in kinds else "int"
-        else:
-            raise NotAnExpression(f"computes {left} {operation} {right}")
-        return Symbol(trace.node(operation, kind, left, right), trace)
-
-    return operate
-
-
-def _comparison(operation: str) -> Callable[[Any, Any], Any]:
-    def compare(self: Symbol, other: Any) -> Symbol:
-        trace = _trace_of(self)
-        left, right = _node_of(self), trace.lifted(other)
-        alike = {left.kind, right.kind} <= set(_NUMBERS) or left.kind == right.kind == "str"
-        if not alike:
-            raise NotAnExpression(f"compares {left} with {right}")
-        return Symbol(trace.node(operation, "bool", left, right), trace)
-
-    return compare
-
-
-class Symbol(_Silent):
-    """A value that depends on the element."""
-
-    __slots__ = ("node", "trace")
-
-    def __init__(self, node: Node, trace: _Trace) -> None:
-        object.__setattr__(self, "node", node)
-        object.__setattr__(self, "trace", trace)
-
-    def __getattribute__(self, name: str) -> Any:
-        node, trace = _node_of(self), _trace_of(self)
-        if node.kind == "str" and name in ("startswith", "endswith"):
-            return lambda part: Symbol(trace.node(name, "bool", node, _fixed(trace, part)), trace)
-        raise NotAnExpression(f"uses .{name} of {node}")
-
-    def __bool__(self) -> bool:
-        trace = _trace_of(self)
-        return trace.decide(trace.truth(_node_of(self)))
-
-    def __contains__(self, part: Any) -> bool:
-        trace, node = _trace_of(self), _node_of(self)
-        if node.kind != "str":
-            raise NotAnExpression(f"looks into {node}")
-        return trace.decide(trace.node("in", "bool", _fixed(trace, part), node))
-
-    def __neg__(self) -> Symbol:
-        return _one_number(self, "neg")
-
-    def __abs__(self) -> Symbol:
-        return _one_number(self, "abs")
-
-    __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = map(_comparison, ("==", "!=", "<", "<=", ">", ">="))
-    __hash__ = _Silent._refuse
-    __add__, __sub__, __mul__, __truediv__ = map(_arithmetic, ("+", "-", "*", "/"))
-    __floordiv__, __mod__, __and__, __or__ = map(_arithmetic, ("//", "%", "&", "|"))
-    __xor__, __rshift__ = map(_arithmetic, ("^", ">>"))
-    __radd__, __rsub__ = (_arithmetic(each, swapped=True) for each in "+-")
-    __rmul__, __rtruediv__ = (_arithmetic(each, swapped=True) for each in "*/")
-    __rfloordiv__, __rmod__ = (_arithmetic(each, swapped=True) for each in ("//", "%"))
-    __rand__, __ror__, __rxor__ = (_arithmetic(each, swapped=True) for each in "&|^")
-
-
-def _node_of(symbol: Any) -> Node:
-    found: Node = object.__getattribute__(symbol, "node")
-    return found
-
-
-def _trace_of(symbol: Any) -> _Trace:
-    found: _Trace = object.__getattribute__(symbol, "trace")
-    return found
-
-
-def _one_number(symbol: Symbol, operation: str) -> Symbol:
-    node, trace = _node_of(symbol), _trace_of(symbol)
-    if node.kind not in _NUMBERS:
-        raise NotAnExpression(f"computes with {node}")
-    return Symbol(trace.node(operation, "float" if node.kind == "float" else "int", node), trace)
-
-
-def _fixed(trace: _Trace, part: Any) -> Node:
-    if type(part) is not str:
-        raise NotAnExpression("looks for something in a text that is no constant text")
-    return trace.lifted(part)
-
-
-class Record(_Silent):
-    """An element, or an object that a function makes of symbols. ``names``: of the fields that can be read by name.
-    ``items``: the values, which may be read by index if ``indexed``."""
-
-    __slots__ = ("indexed", "items", "made", "names")
-
-    def __init__(self, made: type, names: Sequence[str], items: Sequence[Any], *, indexed: bool) -> None:
-        for slot, value in (("made", made), ("names", names), ("items", tuple(items)), ("indexed", indexed)):
-            object.__setattr__(self, slot, value)
-
-    def __getattribute__(self, name: str) -> Any:
-        names, items = (object.__getattribute__(self, each) for each in ("names", "items"))
-        if name in names:
-            return _read(items[names.index(name)])
-        made = object.__getattribute__(self, "made")
-        if name == "_replace" and issubclass(made, tuple) and names:
-            return lambda **new: Record(made, names, _replaced(names, items, new), indexed=True)
-        raise NotAnExpression(f"uses .{name}, which is not a field")
-
-    def __getitem__(self, index: Any) -> Any:
-        items, indexed = (object.__getattribute__(self, each) for each in ("items", "indexed"))
-        names, made = (object.__getattribute__(self, each) for each in ("names", "made"))
-        if made is Row and type(index) is str and index in names:
-            index = names.index(index)
-        if not indexed or type(index) is not int or not -len(items) <= index < len(items):
-            raise NotAnExpression(f"reads [{_shown(index)}], which is not a field")
-        return _read(items[index])
-
-    def __iter__(self) -> Iterator[Any]:
-        items, indexed = (object.__getattribute__(self, each) for each in ("items", "indexed"))
-        if not indexed:
-            raise NotAnExpression("takes an element apart that is no tuple")
-        return map(_read, items)
-
-
-def _replaced(names: Sequence[str], items: Sequence[Any], new: dict[str, Any]) -> list[Any]:
-    if not new.keys() <= set(names):
-        raise NotAnExpression("replaces what is not a field")
-    return [new.get(name, item) for name, item in zip(names, items, strict=True)]
-
-
-def _shown(index: Any) -> str:
-    return repr(index) if is_constant(index) else "…"
-
-
-def _read(value: Any) -> Any:
-    if type(value) is Symbol and _node_of(value).operation == "field":
-        _trace_of(value).read.add(_node_of(value).arguments[0])
-    return value
-
-
-def record_maker(of: Any) -> Callable[..., Record]:
-    """What stands for a class of records."""
-
-    def make(*arguments: Any, **named: Any) -> Record:
-        made = of(*arguments, **named)
-        if issubclass(of, tuple):
-            return Record(of, of._fields, list(tuple.__iter__(made)), indexed=True)
-        names = field_names(of)
-        return Record(of, names, [object.__getattribute__(made, name) for name in names], indexed=False)
-
-    return make
-
-
-def _row(*values: Any, **named: Any) -> Record:
-    if values and named:
-        raise NotAnExpression("makes a Row of both positions and names")
-    return Record(Row, _readable(named), list(named.values()) if named else values, indexed=True)
-
-
-def _readable(names: Iterable[str]) -> list[str]:
-    """The names of a Row's fields; a Row's own method hides a field, which then has no name here."""
-    return ["" if hasattr(Row, name) else name for name in names]
-
-
-def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 0) -> Any:
-    """``name``: of the element, and ``first``: the number of its first column, where there are several elements."""
-    fields = type.fields
-    if type.nullable or (fields is not None and not isinstance(type, RecordType)):
-        raise NotAnExpression("its elements can be None")
-    if fields is None:
-        return _read(Symbol(trace.node("field", kind_of(type), first, name or "value"), trace))
-    assert isinstance(type, RecordType)
-    names = [each.name for each in fields]
-    if type.validates or not (type.flavor in ("row", "tuple") or reads_plainly(type.python_class, names)):
-        raise NotAnExpression("its elements are of a class that does more than hold fields")
-    shown = [f"{name}.{each}" if name else each for each in names]
-    nodes = [trace.node("field", kind_of(each.type), first + i, shown[i]) for i, each in enumerate(fields)]
-    if type.flavor not in BY_NAME:
-        names = []
-    if type.flavor == "row":
-        names = _readable(names)
-    of: Any = type.python_class
-    return Record(of, names, [Symbol(node, trace) for node in nodes], indexed=type.flavor in BY_INDEX)
 
 
 # -- what a function may call
@@ -329,7 +61,7 @@ def _element(trace: _Trace, type: TypeInformation, name: str = "", first: int = 
 def _length(value: Any) -> Any:
     if type(value) is not Symbol:
         return len(value)
-    node, trace = _node_of(value), _trace_of(value)
+    node, trace = node_of(value), trace_of(value)
     if node.kind != "str":
         raise NotAnExpression(f"asks for the length of {node}")
     return Symbol(trace.node("len", "int", node), trace)
@@ -344,7 +76,7 @@ def _converted(to: type, kind: Kind, of: tuple[str, ...]) -> Callable[[Any], Any
             if not is_constant(value):
                 raise NotAnExpression(f"calls {to.__name__} with more than a value")
             return to(value)
-        node, trace = _node_of(value), _trace_of(value)
+        node, trace = node_of(value), trace_of(value)
         if to is bool:
             return Symbol(trace.truth(node), trace)
         if node.kind not in of:
@@ -352,6 +84,12 @@ def _converted(to: type, kind: Kind, of: tuple[str, ...]) -> Callable[[Any], Any
         return value if node.kind == kind else Symbol(trace.node(to.__name__, kind, node), trace)
 
     return convert
+
+
+def _row(*values: Any, **named: Any) -> Record:
+    if values and named:
+        raise NotAnExpression("makes a Row of both positions and names")
+    return Record(Row, readable(named), list(named.values()) if named else values, indexed=True)
 
 
 CALLS: dict[Any, Callable[..., Any]] = {
@@ -367,17 +105,19 @@ CALLS: dict[Any, Callable[..., Any]] = {
 }
 
 
-class _Own(_Silent):
-    """What stands for the object that a method is bound to, of which constants can be read."""
+class _Own(Silent):
+    """What stands for the object that a method is bound to, of which constants can be read. ``stands``: for other attributes."""
 
-    __slots__ = ("of", "screened")
+    __slots__ = ("of", "screened", "stands")
 
-    def __init__(self, of: Any, screened: Screened) -> None:
-        object.__setattr__(self, "of", of)
-        object.__setattr__(self, "screened", screened)
+    def __init__(self, of: Any, screened: Screened, stands: Mapping[str, Any]) -> None:
+        for slot, value in (("of", of), ("screened", screened), ("stands", stands)):
+            object.__setattr__(self, slot, value)
 
     def __getattribute__(self, name: str) -> Any:
-        of, screened = (object.__getattribute__(self, each) for each in ("of", "screened"))
+        of, screened, stands = (object.__getattribute__(self, each) for each in ("of", "screened", "stands"))
+        if name in stands:
+            return stands[name]
         by_class = next((vars(each)[name] for each in type(of).__mro__ if name in vars(each)), None)
         plain = vars(object)["__getattribute__"] is type(of).__getattribute__ and is_constant(by_class)
         if not plain:
@@ -391,16 +131,43 @@ def traced(function: Any, elements: TypeInformation | None, *others: Any) -> Tra
     """The expressions of a function of an element. ``others``: its further arguments. Raises NotAnExpression."""
     if elements is None:
         raise NotAnExpression("the type of its elements is not declared")
-    return _followed(function, lambda trace: (_element(trace, elements), *others))
+    return _followed(function, lambda trace: (element_of(trace, elements), *others))
 
 
 def traced_pair(function: Any, elements: TypeInformation) -> Traced:
     """The expressions of a function of two elements, whose columns follow each other. Raises NotAnExpression."""
     width = len(elements.column_names)
-    return _followed(function, lambda trace: (_element(trace, elements, "a"), _element(trace, elements, "b", width)))
+    return _followed(function, lambda trace: (element_of(trace, elements, "a"), element_of(trace, elements, "b", width)))
 
 
-def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> Traced:
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ends(Generic[T]):
+    """What a function has done at the end of a path. ``of``: that, of its result; ``merged``: of both ways at a condition;
+    ``nodes``: all expressions in it."""
+
+    of: Callable[[Any, Trace], T]
+    merged: Callable[[Trace, Node, T, T], T]
+    nodes: Callable[[T], Iterable[Node]]
+
+
+def _followed(function: Any, arguments: Callable[[Trace], tuple[Any, ...]]) -> Traced:
+    (found, (made, names)), needed, screened = followed(function, arguments, _RETURNS)
+    return Traced(found, made, needed, screened, names)
+
+
+def followed(
+    function: Any,
+    arguments: Callable[[Trace], tuple[Any, ...]],
+    ends: Ends[T],
+    stands: Mapping[str, Any] | None = None,
+    *,
+    yields: bool = False,
+) -> tuple[T, frozenset[int], Screened]:
+    """What a function does, along all its paths, and the columns that it needs without nulls. ``stands``: for attributes of the
+    object that it is bound to; ``yields``: whether it may be a generator. Raises NotAnExpression."""
     screened = Screened(CALLS, record_maker)
     nodes: dict[Any, Node] = {}
     used: set[int] = set()
@@ -411,37 +178,39 @@ def _followed(function: Any, arguments: Callable[[_Trace], tuple[Any, ...]]) -> 
         if type(function) in (itemgetter, attrgetter):
             return function  # type: ignore[no-any-return]
         plain, owner = method_of(function)
-        return partial(screened.copy(plain), *(_Own(each, screened) for each in owner))
+        return partial(screened.copy(plain, yields=yields), *(_Own(each, screened, stands or {}) for each in owner))
 
-    def paths(decided: dict[Node, bool]) -> tuple[tuple[Any, ...], _Made]:
+    def paths(decided: dict[Node, bool]) -> T:
         nonlocal runs
         runs += 1
         if runs > _MAX_RUNS or len(decided) >= _MAX_PATHS:
             raise NotAnExpression("has too many conditions")
-        trace = _Trace(nodes, decided, used, read, screened.literals)
+        trace = Trace(nodes, decided, used, read, screened.literals)
         try:
-            found, made = _parts(copied(*arguments(trace)), trace)
-            if trace.fallible and not set(parts_of((*found, *decided))).issuperset(trace.fallible):
+            found = ends.of(copied(*arguments(trace)), trace)
+            if trace.fallible and not set(parts_of((*ends.nodes(found), *decided))).issuperset(trace.fallible):
                 raise NotAnExpression(f"computes {trace.fallible[0]}, but may not return it")
-            return found, made
-        except _Fork as fork:
+            return found
+        except Fork as fork:
             condition = fork.condition
         one, other = (paths({**decided, condition: truth}) for truth in (True, False))
-        if one[1] != other[1] or len(one[0]) != len(other[0]):
-            raise NotAnExpression("returns objects of different classes")
-        return tuple(_merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
+        return ends.merged(trace, condition, one, other)
 
     try:
         copied = copy()
-        found, (made, names) = paths({})
+        found = paths({})
     except NotAnExpression:
         raise
     except Exception as error:
         raise NotAnExpression(f"raises {type(error).__name__} when it is read: {error}") from error
-    return Traced(found, made, frozenset(read if screened.asks_for_none else used), screened, names)
+    return found, frozenset(read if screened.asks_for_none else used), screened
 
 
-def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], _Made]:
+Returned = tuple[tuple[Node, ...], _Made]
+
+
+def returned(result: Any, trace: Trace) -> Returned:
+    """A result: its parts, and what it is."""
     if type(result) is Record:
         made, items, names = (object.__getattribute__(result, each) for each in ("made", "items", "names"))
         return tuple(map(trace.lifted, items)), (made, tuple(names) if made is Row else ())
@@ -450,7 +219,17 @@ def _parts(result: Any, trace: _Trace) -> tuple[tuple[Any, ...], _Made]:
     return (trace.lifted(result),), (None, ())
 
 
-def _merged(trace: _Trace, condition: Node, one: Node, other: Node) -> Node:
+def merged_results(trace: Trace, condition: Node, one: Returned, other: Returned) -> Returned:
+    if one[1] != other[1] or len(one[0]) != len(other[0]):
+        raise NotAnExpression("returns objects of different classes")
+    return tuple(merged(trace, condition, *pair) for pair in zip(one[0], other[0], strict=True)), one[1]
+
+
+_RETURNS: Ends[Returned] = Ends(returned, merged_results, itemgetter(0))
+
+
+def merged(trace: Trace, condition: Node, one: Node, other: Node) -> Node:
+    """One of two expressions, by a condition."""
     if one is other and not any(each.can_fail for each in parts_of((condition,))):
         return one
     if one.kind != other.kind or one.kind == "other":

@@ -108,3 +108,7 @@ def parts_of(nodes: Iterable[Node]) -> Iterator[Node]:
 def fields_of(nodes: Iterable[Node]) -> Iterator[int]:
     """The columns that expressions read, by index."""
     return (node.arguments[0] for node in parts_of(nodes) if node.operation == "field")
+
+
+def is_field(node: Node, column: int) -> bool:
+    return node.operation == "field" and node.arguments[0] == column

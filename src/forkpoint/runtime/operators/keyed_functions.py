@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.exchange.batch import Batch, DerivedBatch
 from forkpoint.runtime.exchange.grouping import group_by_key
+from forkpoint.runtime.expressions.functions import text_of
 from forkpoint.runtime.expressions.reducers import how_reduced
+from forkpoint.runtime.expressions.steps import Stepping, stepping_with_state
 from forkpoint.runtime.operators.base import (
     NOT_USERS,
     Context,
@@ -135,19 +137,30 @@ class MapWithStateSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         return one_value(self.state_type)
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> MapWithState | FlatMapWithState:
-        return (FlatMapWithState if self.flat else MapWithState)(info, state.keyed, self)
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        from forkpoint.runtime.columnar.stepping import with_columns  # imports this module
+
+        elements = (FlatMapWithState if self.flat else MapWithState)(info, state.keyed, self)
+        return with_columns(info, state.keyed, elements, lambda: self._stepping(info.operator))
+
+    def _stepping(self, operator: Operator) -> Stepping:
+        return stepping_with_state(self.fn, operator.input_type, self.state_type, operator.output_type, flat=self.flat)
+
+    def how(self, operator: Operator) -> str:
+        return text_of(self.fn, lambda: self._stepping(operator))
 
 
 class MapWithState(OneValue):
+    flat: ClassVar[bool] = False
+
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: MapWithStateSpec) -> None:
         super().__init__(info, backend, spec.state_type)
-        self._fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
+        self.fn: Callable[[Any, Any], tuple[Any, Any]] = spec.fn
         names = {"ChangingOutput": ChangingOutput, "uid": self._uid}
         self._run_exact = present(spec.state_type).specialized(_RUN_EXACT, **names)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, append = self._fn, out.append
+        fn, append = self.fn, out.append
         if self._one_by_one:
             take, keep, give = self._collector.take, self._kept, self._given
             for value in values[start:stop]:
@@ -159,12 +172,14 @@ class MapWithState(OneValue):
 
 
 class FlatMapWithState(MapWithState):
+    flat = True
+
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         self._counts: list[int] = []
         return super().run(inputs, epoch)
 
     def _run_key(self, values: list[Any], start: int, stop: int, state: Any, out: list[Any]) -> Any:
-        fn, extend, count = self._fn, self._collector.into(out), self._counts.append
+        fn, extend, count = self.fn, self._collector.into(out), self._counts.append
         keep, give = self._kept, self._given
         for value in values[start:stop]:
             results, state = fn(value, give(state))

@@ -12,6 +12,7 @@ import numpy as np
 
 from forkpoint.errors import ForkpointError, UserFunctionError
 from forkpoint.functions import KeyedProcessFunction, StateDescriptor, TimeDomain, declared_states
+from forkpoint.graph.job import Operator
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.timers import Timer, Timers, timer_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, Window, timer_position
@@ -27,7 +28,18 @@ from forkpoint.runtime.exchange.batch import (
 )
 from forkpoint.runtime.exchange.batch import repeat as repeat_each
 from forkpoint.runtime.exchange.grouping import Groups, group_by_key
-from forkpoint.runtime.operators.base import NOT_USERS, Context, Epoch, KeyedOperator, Outputs, TaskInfo, user_error
+from forkpoint.runtime.expressions.functions import text_of
+from forkpoint.runtime.expressions.steps import Stepping, stepping_process
+from forkpoint.runtime.operators.base import (
+    NOT_USERS,
+    Context,
+    Epoch,
+    KeyedOperator,
+    OperatorInstance,
+    Outputs,
+    TaskInfo,
+    user_error,
+)
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState, states_with_timers
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
@@ -352,6 +364,10 @@ class KeyedProcess(KeyedOperator):
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
 
+    def has_timers(self) -> bool:
+        """Whether timers are saved."""
+        return self._timers.saved
+
     def close(self) -> None:
         self._fn.close()
 
@@ -368,8 +384,20 @@ class KeyedProcessSpec(KeyedSpec):
     def states(self) -> list[DeclaredState]:
         return states_with_timers(declared_states(self.fn))
 
-    def instance(self, info: TaskInfo, state: ManagedState) -> KeyedProcess:
-        return self.runs(info, state.keyed, self.fn)
+    def instance(self, info: TaskInfo, state: ManagedState) -> OperatorInstance:
+        from forkpoint.runtime.columnar.stepping import process_with_columns  # imports this module
+
+        elements = self.runs(info, state.keyed, self.fn)
+        if self.runs is not KeyedProcess:
+            return elements
+        return process_with_columns(info, state.keyed, elements, self.fn, lambda: self._stepping(info.operator))
+
+    def _stepping(self, operator: Operator) -> Stepping:
+        key = operator.key
+        return stepping_process(self.fn, operator.input_type, operator.output_type, None if key is None else key.key_type)
+
+    def how(self, operator: Operator) -> str:
+        return text_of(self.fn, lambda: self._stepping(operator)) if self.runs is KeyedProcess else ""
 
 
 class TimestampedProcess(KeyedProcess):
