@@ -82,8 +82,8 @@ def plan_gc(
     garbage: list[str] = []
     for path, file in parsed:
         # The running epoch, newest + 1, may still refer to files of later epochs, and to snapshots of the state that it starts
-        # from.
-        if file.epoch > newest or (file.area == "snapshot" and file.epoch == newest):
+        # from; a later one to snapshots of a pinned epoch.
+        if file.epoch > newest or (file.area == "snapshot" and (file.epoch == newest or file.epoch in pinned)):
             continue
         if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
             continue  # a fenced name stays taken for good
