@@ -27,6 +27,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A disk or a file server has failed and may recover.
 _TRANSIENT = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN)
 _MKDIR_ATTEMPTS = 20
+_PIECE = 4 << 20
 
 
 @runtime_checkable
@@ -280,9 +281,12 @@ class LocalStorage:
         handle = self._open_new(temporary, directory, own)
         try:
             with open(handle, "wb", buffering=0) as file:
-                view = memoryview(data)
-                while view:  # an unbuffered write may be short
-                    view = view[file.write(view) :]
+                for at in range(0, len(data), _PIECE):
+                    if at:  # in pieces, because another process's sync of a small file waits for what is being written
+                        os.fsync(file.fileno())
+                    view = memoryview(data)[at : at + _PIECE]
+                    while view:  # an unbuffered write may be short
+                        view = view[file.write(view) :]
                 os.fsync(file.fileno())
             yield temporary
         finally:

@@ -45,7 +45,8 @@ class OpenFiles(Protocol):
 
 @dataclass
 class FilesOnStorage:
-    """Reads whole files on demand, one after the other."""
+    """Reads whole files on demand, one after the other. It does not compare them with their SHA-256: several tasks read each
+    file, and every part that is used has a checksum of its own."""
 
     storage: Storage
     _open: dict[FileRef, ArrowFile] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class FilesOnStorage:
     def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]:
         for ref, kind in wanted:
             if ref not in self._open:
-                self._open[ref] = ArrowFile(ref.read(self.storage), kind, ref.name)
+                self._open[ref] = ArrowFile(ref.content(self.storage), kind, ref.name)
         return [self._open[ref] for ref, _ in wanted]
 
 
