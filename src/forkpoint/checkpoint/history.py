@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.gc import own_files, plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
-from forkpoint.checkpoint.paths import JobPaths, recovery_hint
+from forkpoint.checkpoint.paths import MAX_EPOCH, JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
 
 if TYPE_CHECKING:
@@ -173,9 +173,12 @@ class History:
             details.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return f"run {manifest.run!r} ({', '.join(details)})"
 
-    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int], since: Collection[int] = ()) -> None:
+    def collect_garbage(
+        self, run: str, num_retained: int, pinned: Collection[int], since: Collection[int] = (), until: int = MAX_EPOCH
+    ) -> None:
         """Remove files that no retained checkpoint needs; see ``plan_gc``. Raises StaleGeneration unless ``run`` is the job's
-        newest: any other run does not know the pinned epochs.
+        newest: any other run does not know the pinned epochs. ``until``: the newest epoch when these were asked for; later ones,
+        which another thread may commit meanwhile, are left alone.
 
         It lists only files written since the last collection. The first, and every ``LIST_ALL_EVERY``-th, collection lists all
         files, to find those of tasks that outlived their epoch.
@@ -184,7 +187,8 @@ class History:
         checkpoints = self.storage.list(self.paths.checkpoints)
         manifests = self._outlines(self._epochs(checkpoints))
         files = [*self.known.paths, *checkpoints]
-        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned, since=since)
+        known = [manifest for epoch, manifest in manifests.items() if epoch <= until]
+        plan = plan_gc(self.paths.job, known, files, num_retained=num_retained, pinned=pinned, since=since)
         newest = manifests[max(manifests)]
         if newest.run != run:
             mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
@@ -213,7 +217,8 @@ class History:
             unknown = [epoch for epoch in epochs if epoch not in self.outlines]
             self.outlines.update(zip(unknown, map(_outline, pool.map(self.load, unknown)), strict=True))
         for epoch in self.outlines.keys() - set(epochs):
-            del self.outlines[epoch]
+            if epoch < max(epochs):
+                del self.outlines[epoch]
         return {epoch: self.outlines[epoch] for epoch in epochs}
 
     def remove(self, manifest: Manifest) -> None:

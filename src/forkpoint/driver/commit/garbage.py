@@ -1,11 +1,13 @@
-"""Schedules the garbage collection of checkpoints."""
+"""Collects the garbage of checkpoints, on a thread of its own: there may be thousands of files to remove."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
+from forkpoint import logs
 from forkpoint.checkpoint.history import History
 from forkpoint.checkpoint.manifest import Manifest
 from forkpoint.errors import StaleGeneration
@@ -23,18 +25,30 @@ class GarbageCollection:
     run: str
     num_retained: int
     _collected: int = 0  # the newest epoch at the last collection
+    _running: Future[None] | None = None
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "forkpoint-garbage"))
 
     def collect_if_due(
         self, newest: Manifest, pinned: Callable[[], Collection[int]], since: Callable[[], Collection[int]] = tuple
     ) -> None:
         """``pinned``: epochs whose files are needed in addition to those of the retained checkpoints. ``since``: the epochs of
-        the last savepoints."""
-        if newest.epoch < self._collected + EVERY_EPOCHS:
+        the last savepoints. Raises StaleGeneration if the last collection has found a newer run."""
+        if self._running is not None and self._running.done():
+            self._running.result()
+            self._running = None
+        if self._running is not None or newest.epoch < self._collected + EVERY_EPOCHS:
             return
         self._collected = newest.epoch
+        self._running = self._thread.submit(logs.carried(self._collect), newest, pinned(), since())
+
+    def _collect(self, newest: Manifest, pinned: Collection[int], since: Collection[int]) -> None:
         try:
-            self.history.collect_garbage(self.run, self.num_retained, pinned(), since())
+            self.history.collect_garbage(self.run, self.num_retained, pinned, since, newest.epoch)
         except StaleGeneration:
             raise
         except Exception:
             log.exception("job %r: old checkpoints were not removed; the next collection retries", newest.job)
+
+    def close(self) -> None:
+        """Waits for a collection that runs."""
+        self._thread.shutdown()

@@ -280,6 +280,7 @@ class JobDriver:
         try:
             self.parts.lease.close()
             self.parts.savepoints.close()
+            self.parts.garbage.close()
             self.executor.close()
             self.parts.rescaling.close(error)
         finally:
