@@ -239,11 +239,9 @@ def sids_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     starts: Any = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
     if not len(keys):
         return np.zeros(0, np.int64)
-    content = np.frombuffer(data, np.uint8)
-    sids: npt.NDArray[np.int64] = np.zeros(len(keys), np.int64)
-    for byte in range(2, 6):
-        sids = sids << 8 | content[starts + byte].astype(np.int64)
-    return sids
+    words: Any = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))  # the four bytes at each place
+    found: npt.NDArray[np.int64] = words[starts + 2].astype(np.int64)
+    return found
 
 
 def _of_subtask(piece: Columns, subtask: int) -> Columns:
