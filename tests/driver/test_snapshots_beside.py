@@ -23,6 +23,7 @@ from forkpoint.errors import JobFailed
 from forkpoint.graph.options import RestartStrategy
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.runtime.tasks.background_process import BackgroundProcess
+from forkpoint.savepoint.export import chain_reader
 
 ELEMENTS = clicks(300)  # 5 an epoch: 60 epochs
 USERS = 7
@@ -67,6 +68,7 @@ def merging(monkeypatch: pytest.MonkeyPatch) -> Merging:
     made = Merging()
     monkeypatch.setattr(snapshots, "LARGE_BYTES", -1)
     monkeypatch.setattr(snapshots, "RETRY_S", 0)
+    monkeypatch.setattr(chain_reader, "_IN_MEMORY", -1)
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 4)
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 2)
     monkeypatch.setattr(histories, "LIST_ALL_EVERY", 1)

@@ -91,8 +91,8 @@ def first_kgs(keys: pa.Array) -> npt.NDArray[np.int64]:
     starts = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
     if not len(keys):
         return starts
-    words = np.ndarray((len(data) - 1,), ">u2", data, strides=(1,))  # the two bytes at each place
-    return words[starts].astype(np.int64)
+    content = np.frombuffer(data, np.uint8)
+    return content[starts].astype(np.int64) << 8 | content[starts + 1]
 
 
 def write_snapshot(entries: Iterable[tuple[bytes, bytes]], count: Count | None = None) -> bytes:
