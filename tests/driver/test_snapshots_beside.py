@@ -67,7 +67,6 @@ class Merging:
 def merging(monkeypatch: pytest.MonkeyPatch) -> Merging:
     made = Merging()
     monkeypatch.setattr(snapshots, "LARGE_BYTES", -1)
-    monkeypatch.setattr(snapshots, "RETRY_S", 0)
     monkeypatch.setattr(chain_reader, "_IN_MEMORY", -1)
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 4)
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 2)
@@ -153,6 +152,7 @@ def test_a_job_that_is_rescaled_while_it_merges(tmp_path: Path, merging: Merging
 
 
 def test_tasks_that_run_twice_and_merges_that_fail(tmp_path: Path, merging: Merging) -> None:
+    """After a merge that fails, an epoch makes a snapshot from its stores."""
     done: list[bytes] = []
 
     def twice(work: Callable[[], bytes]) -> bytes:

@@ -255,7 +255,7 @@ class EpochRunner:
             rows, self.planner.backlog(), holds(self.graph, manifest, context), states_of(manifest), skews(self.graph, rows)
         )
         self._listener.on_event(_committed(manifest, rows, made, measured))
-        if is_large(manifest):
+        if is_large(manifest) and not self.snapshots.failed:
             self.snapshots.begin(manifest, self.progress.since_snapshot, self._due())
         return True
 
@@ -327,8 +327,12 @@ class EpochRunner:
             ended=[] if self.graph.loops else ended,  # the final watermark follows once the loops are empty
             one_by_one=sorted(self._one_by_one),
             trusted=sorted(self._with_outputs - self._one_by_one - self._with_mutable_outputs),
-            snapshot_subtasks=[] if self.snapshots.in_progress or is_large(before) else self._due(),
+            snapshot_subtasks=self._due() if self._within(before) else [],
         )
+
+    def _within(self, manifest: Manifest) -> bool:
+        """Whether due snapshots are made within the epoch."""
+        return not self.snapshots.in_progress and (self.snapshots.failed or not is_large(manifest))
 
     def _due(self) -> list[int]:
         return due_snapshots(self.manifest, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO)

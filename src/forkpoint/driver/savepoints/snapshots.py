@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -28,7 +27,6 @@ log = logging.getLogger("forkpoint")
 
 LARGE_BYTES = 2 << 20
 """Of a subtask's state: reading less from its store takes an epoch some tenths of a second."""
-RETRY_S = 60.0
 
 
 class Throttled(Protocol):
@@ -76,12 +74,13 @@ class Merge:
 
 @dataclass
 class Snapshots:
-    """The snapshots of one attempt that are made beside its epochs, one merge at a time. Not thread-safe."""
+    """The snapshots of one attempt that are made beside its epochs, one merge at a time. Not thread-safe. ``failed``: the last
+    merge has, perhaps because a file is damaged, so the next snapshots are to be made within an epoch, from the stores."""
 
     history: History
     throttled: Throttled
     _merge: Merge | None = None
-    _after: float = 0.0  # monotonic
+    failed: bool = False
     _over: bool = False
 
     @property
@@ -96,7 +95,7 @@ class Snapshots:
 
     def begin(self, manifest: Manifest, since: Mapping[int, tuple[int, int]], subtasks: Sequence[int]) -> None:
         """Begin a merge of this committed epoch for these subtasks, unless there is one."""
-        if self._merge is not None or not subtasks or self._over or time.monotonic() < self._after:
+        if self._merge is not None or not subtasks:
             return
         merge = self._merge = Merge(manifest, {subtask: since[subtask] for subtask in subtasks})
 
@@ -105,7 +104,7 @@ class Snapshots:
                 merge.written = self._written(manifest, subtasks)
             except Exception as error:
                 if not self._over:
-                    log.warning("job %r: no snapshot of epoch %d, later again: %s", manifest.job, manifest.epoch, error)
+                    log.warning("job %r: an epoch will make a snapshot instead of a merge: %s", manifest.job, error)
                 merge.written = []
 
         threading.Thread(target=logs.carried(work), name="forkpoint-snapshots", daemon=True).start()
@@ -127,14 +126,17 @@ class Snapshots:
         if merge is None or merge.written is None:
             return None
         if not merge.written:
-            self._merge, self._after = None, time.monotonic() + RETRY_S
+            self._merge, self.failed = None, True
             return None
         return merge
 
     def committed(self, rows: Iterable[CommitRow], made: Merge | None) -> None:
         """After the commit of an epoch, with a merge in its manifest or none."""
+        rows = list(rows)
         if made is not None:
             self._merge = None
+        if any(row.snapshot is not None for row in rows):
+            self.failed = False
         if (merge := self._merge) is not None:
             merge.grown += [(row.subtask, row.changes.grown) for row in rows if row.changes is not None]
 
