@@ -283,7 +283,7 @@ def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
     )
 
 
-def _snapshots(manifest: Manifest, rows: Iterable[CommitRow], beside: Sequence[SnapshotRef]) -> list[SnapshotRef]:
+def _snapshots(manifest: Manifest, rows: Iterable[CommitRow], beside: Sequence[SnapshotRef] = ()) -> list[SnapshotRef]:
     """The snapshots that a restore starts from: a new one replaces older ones for the key groups that it covers."""
     own = [_snapshot_ref(row.subtask, row.attempt, row.snapshot, manifest) for row in rows if row.snapshot is not None]
     new = [*beside, *own]
