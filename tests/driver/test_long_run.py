@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
+from jobs import JOB, AtOnce, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.gc import needed_files, plan_gc
@@ -29,6 +29,7 @@ ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "ThreadPoolExecutor", AtOnce)
 
 
 def manifests(past: History) -> dict[int, Manifest]:
@@ -149,9 +150,9 @@ def test_savepoints_of_epochs_that_garbage_collection_has_passed(tmp_path: Path,
 
     collect = driver.history.collect_garbage
 
-    def counted(run: str, num_retained: int, pinned: Collection[int], since: Collection[int], until: int) -> None:
+    def counted(run: str, num_retained: int, pinned: Collection[int], since: Collection[int], *rest: Any) -> None:
         collected.append(driver.status().epoch)
-        collect(run, num_retained, pinned, since, until)
+        collect(run, num_retained, pinned, since, *rest)
 
     monkeypatch.setattr(driver.parts.savepoints, "_export", slow_export)
     monkeypatch.setattr(History, "collect_garbage", lambda history, *given: counted(*given))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import JOB, Crash, StopAfter, clicks, history, job, run, state_of, sums
+from jobs import JOB, AtOnce, Crash, StopAfter, clicks, history, job, run, state_of, sums
 from test_long_run import assert_whole
 
 from forkpoint.checkpoint import history as histories
@@ -70,6 +70,7 @@ def merging(monkeypatch: pytest.MonkeyPatch) -> Merging:
     monkeypatch.setattr(chain_reader, "_IN_MEMORY", -1)
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 4)
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 2)
+    monkeypatch.setattr(garbage, "ThreadPoolExecutor", AtOnce)
     monkeypatch.setattr(histories, "LIST_ALL_EVERY", 1)
     monkeypatch.setattr(LocalExecutor, "run_in_background", lambda self, *of: made.run(self, *of))
     return made

@@ -566,6 +566,7 @@ class Model:
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1),
                 patch.object(garbage, "EVERY_EPOCHS", 1),
                 patch.object(garbage, "ThreadPoolExecutor", InTurn),
+                patch.object(garbage, "PAUSE_S", 0),
                 patch.object(JobDriver, "_wait", lambda *_: None),
                 *self.faults,
             ):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from forkpoint import logs
 from forkpoint.checkpoint.history import History
@@ -15,6 +17,7 @@ from forkpoint.errors import StaleGeneration
 log = logging.getLogger("forkpoint")
 
 EVERY_EPOCHS = 20
+PAUSE_S = 0.05
 
 
 @dataclass
@@ -26,6 +29,7 @@ class GarbageCollection:
     num_retained: int
     _collected: int = 0  # the newest epoch at the last collection
     _running: Future[None] | None = None
+    _closing: threading.Event = field(default_factory=threading.Event)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "forkpoint-garbage"))
 
     def collect_if_due(
@@ -43,12 +47,14 @@ class GarbageCollection:
 
     def _collect(self, newest: Manifest, pinned: Collection[int], since: Collection[int]) -> None:
         try:
-            self.history.collect_garbage(self.run, self.num_retained, pinned, since, newest.epoch)
+            pause = partial(self._closing.wait, PAUSE_S)
+            self.history.collect_garbage(self.run, self.num_retained, pinned, since, newest.epoch, pause)
         except StaleGeneration:
             raise
         except Exception:
             log.exception("job %r: old checkpoints were not removed; the next collection retries", newest.job)
 
     def close(self) -> None:
-        """Waits for a collection that runs."""
+        """Waits for a collection that runs, which no longer pauses."""
+        self._closing.set()
         self._thread.shutdown()
