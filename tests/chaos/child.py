@@ -19,9 +19,11 @@ from chaos.reading import read_in
 from forkpoint.api.launch import Launch, launching
 from forkpoint.driver.commit import garbage
 from forkpoint.driver.run import epochs
+from forkpoint.driver.savepoints import snapshots
 from forkpoint.driver.scale import layouts
 from forkpoint.errors import StaleGeneration
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.local.executor import LocalExecutor
 
 DONE, FAILED, REPLACED = 0, 3, 4
 Goal = Literal["stop", "drain", "cancel", "end", "none"]
@@ -80,6 +82,8 @@ def run(plan: Plan) -> None:
     _set(garbage, "EVERY_EPOCHS", plan.collect_every)
     _set(epochs, "SNAPSHOT_CHAIN", plan.snapshot_every)
     _set(layouts, "INLINE_BYTES", plan.inline)
+    _set(snapshots, "LARGE_BYTES", 300)  # soon exceeded, so that snapshots are made within epochs and beside them
+    _set(LocalExecutor, "run_in_background", LocalExecutor.run_tasks)  # where operations are observed
     operations = Operations(directory, plan.fault)
     watching = Watching(operations)
     launch = Launch(options={"engine": plan.engine}, steps=watching, restore=RestoreOptions(savepoint=plan.restore))

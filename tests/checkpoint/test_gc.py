@@ -158,7 +158,7 @@ def expected_files(job: MiniJob, retained: tuple[int, ...]) -> set[str]:
         file = PATHS.parse(path)
         if file is not None and (
             file.epoch > job.epoch
-            or (file.area == "snapshot" and file.epoch == job.epoch)
+            or (file.area == "snapshot" and (file.epoch == job.epoch or file.epoch in job.pinned))
             or (file.area == "staging" and file.epoch in retained)
         ):
             kept.add(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from forkpoint.checkpoint.manifest import RUN, Parent
 from forkpoint.driver.commit.publisher import Publisher
 from forkpoint.driver.observe.events import Listeners
 from forkpoint.driver.run.epochs import EpochRunner, wall_clock_ms
+from forkpoint.driver.savepoints.background import throttled
+from forkpoint.driver.savepoints.snapshots import Snapshots
 from forkpoint.driver.start.restorer import Restored
 from forkpoint.driver.start.starter import start_manifest
 from forkpoint.errors import JobFailed, StorageError
@@ -51,6 +54,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
         history=past,
         executor=executor,
         publisher=publisher,
+        snapshots=Snapshots(past, partial(throttled, executor, description="snapshots")),
         timeout_ms=60_000,
         max_rows=5,
         now_ms=lambda: 0,

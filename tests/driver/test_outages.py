@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -359,9 +360,14 @@ def test_cleaning_up_waits_for_the_next_time(
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 1)
     monkeypatch.setattr(epochs, "SNAPSHOT_CHAIN", 1)
     proxy.inject(Fault("error", on="^delete"))
-    result = run(root, ELEMENTS, steps=AtStep("planned", 6, proxy.heal), change=impatient)
+
+    def heal() -> None:
+        while not any("old checkpoints were not removed" in message for message in caplog.messages):
+            time.sleep(0.01)
+        proxy.heal()
+
+    result = run(root, ELEMENTS, steps=AtStep("planned", 6, heal), change=impatient)
     assert result.outcome == "finished"
-    assert any("old checkpoints were not removed" in message for message in caplog.messages)
     assert history(root).epochs()[0] > 3
     assert state_of(root) == sums(ELEMENTS)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import AtOnce
 
 import forkpoint as fp
 from forkpoint.api.execution import prepare
@@ -27,6 +28,7 @@ RULES = fp.MapStateDescriptor("rules", int, int)
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_epochs, "SNAPSHOT_CHAIN", 8)
     monkeypatch.setattr(garbage, "EVERY_EPOCHS", 5)
+    monkeypatch.setattr(garbage, "ThreadPoolExecutor", AtOnce)
 
 
 class Never(fp.KeyedProcessFunction):

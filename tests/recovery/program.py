@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -27,7 +27,10 @@ from forkpoint.driver.commit import garbage
 from forkpoint.driver.commit.publisher import Republisher
 from forkpoint.driver.run import epochs
 from forkpoint.driver.run.job_driver import JobDriver
+from forkpoint.driver.savepoints import snapshots
+from forkpoint.driver.savepoints.snapshots import Snapshots
 from forkpoint.graph.options import RestoreOptions
+from forkpoint.local.executor import LocalExecutor
 from forkpoint.storage.base import open_storage
 
 JOB = "totals"
@@ -87,7 +90,8 @@ class Plan:
     until it is told to go on (SIGSTOP). ``stop_after``:
     elements after which the job is stopped with a savepoint, for input that doesn't end. ``restart``: restarts after
     a failure. ``pause_file``: where the function pauses in the middle of an epoch. ``forgetful``: old checkpoints go as
-    early as they can.
+    early as they can. ``beside``: snapshots are made beside the epochs, which wait for them: before such a merge is the step
+    "merging", before its result is known "merged".
     """
 
     directory: str
@@ -102,6 +106,7 @@ class Plan:
     parallelism: int = 2
     savepoint: str | None = None
     forgetful: bool = False
+    beside: bool = False
 
 
 class Signaller:
@@ -168,6 +173,8 @@ def run(plan: Plan) -> None:
         _watch_more_steps(steps)
     if plan.forgetful:
         garbage.EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN = 1, 3
+    if plan.beside:
+        _snapshots_beside(steps)
     launch = Launch(options={"engine": plan.engine}, steps=steps, restore=RestoreOptions(savepoint=plan.savepoint))
     env = build(plan)
     env.launch = launch
@@ -195,6 +202,25 @@ def _watch_more_steps(steps: Signaller) -> None:
 
     Republisher.repeat = watched  # type: ignore[method-assign]
     Totals.steps = steps
+
+
+def _snapshots_beside(steps: Signaller) -> None:
+    garbage.EVERY_EPOCHS, epochs.SNAPSHOT_CHAIN, snapshots.LARGE_BYTES = 1, 1, -1
+    begin = Snapshots.begin
+
+    def begun(self: Snapshots, *args: Any) -> None:
+        begin(self, *args)
+        for thread in threading.enumerate():
+            if thread.name == "forkpoint-snapshots":
+                thread.join()
+
+    def run(self: LocalExecutor, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        steps.on_step("merging", 0)
+        found = self.run_tasks(fn, args, description)
+        steps.on_step("merged", 0)
+        return found
+
+    Snapshots.begin, LocalExecutor.run_in_background = begun, run  # type: ignore[method-assign]
 
 
 def forked(plan: Plan) -> None:

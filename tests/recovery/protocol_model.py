@@ -192,7 +192,7 @@ def _content(path: Path) -> tuple[int, str]:
 class InTurn(Executor):
     """A thread pool whose work is done on the driver's own thread, so that it is part of the schedule."""
 
-    def __init__(self, _: int) -> None: ...
+    def __init__(self, *_: Any) -> None: ...
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -565,6 +565,8 @@ class Model:
                 patch.object(history, "ThreadPoolExecutor", InTurn),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1),
                 patch.object(garbage, "EVERY_EPOCHS", 1),
+                patch.object(garbage, "ThreadPoolExecutor", InTurn),
+                patch.object(garbage, "PAUSE_S", 0),
                 patch.object(JobDriver, "_wait", lambda *_: None),
                 *self.faults,
             ):

@@ -36,6 +36,18 @@ def test_killed_at_a_step(place: Path, undisturbed: Outcome, step: str, epoch: i
     assert not list((place / "output").rglob(".*"))
 
 
+def test_killed_while_snapshots_are_made_beside_the_epochs(place: Path, undisturbed: Outcome) -> None:
+    """Each start goes on from the snapshots that the one before has named, and finds the others in its way."""
+    plan = Plan(str(place), beside=True, rows=10, forgetful=True)
+    for step, times in (("merging", 1), ("merged", 2), ("committed", 2)):
+        assert run_forked(replace(plan, kill=(step, times))) == KILLED, logs(place)
+    newest = history(place).newest()
+    assert newest is not None
+    assert newest.snapshots
+    assert run_forked(plan) == 0, logs(place)
+    assert outcome(place) == undisturbed
+
+
 @pytest.mark.parametrize("step", [pytest.param("computed", marks=pytest.mark.slow), "committed"])
 def test_killed_in_every_epoch(place: Path, undisturbed: Outcome, step: str) -> None:
     """A start after each kill; "computed" gets nowhere until it is left alone, "committed" one epoch further each time."""

@@ -104,11 +104,13 @@ def test_an_interrupt_ends_their_epoch(start_run: StartRun) -> None:
 
 
 def test_they_leave_the_cores_to_others(start_run: StartRun, session: SparkSession) -> None:
-    """They hold all cores; a background task, and a job of the user's, get some nevertheless, also while no epoch runs."""
+    """They hold all cores; a background task, and a job of the user's, get some nevertheless, also while no epoch runs. Large
+    work beside epochs needs none."""
     cores = session.sparkContext.defaultParallelism
     executor = start_run(stages=1, parallelism=cores)
     for number in (1, 2):
         epoch(executor, number, plan(1))
+    assert executor.run_in_background(bytes.upper, [b"a", b"b"], "beside") == [b"A", b"B"]
     assert stay(executor)
     assert executor.run_tasks(lambda arg: arg * 2, [b"a", b"b"], "doubling") == [b"aa", b"bb"]
     assert not stay(executor)

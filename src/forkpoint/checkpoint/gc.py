@@ -73,17 +73,20 @@ def plan_gc(
     fences = {file.epoch for _, file in parsed if file.area == "fence"}
     newest = max(history)
     retained = sorted({*sorted(history)[-num_retained:], *(epoch for epoch in pinned if epoch in history)})
-    needed = set(protected).union(*(needed_files(history[epoch], history) for epoch in retained))
+    needed = set(protected).union(*(_own_needed_files(history[epoch]) for epoch in retained))
+    spans = [(_base_epoch(history[epoch], history), epoch) for epoch in retained]
     base = next((epoch for epoch in sorted(since) if not many_changes(history, epoch)), None)
     if base is not None:
-        needed |= {paths.manifest(base), *_changes_after(base, newest, history)}
+        needed.add(paths.manifest(base))
+        spans.append((base, newest))
+    needed.update(_changes_of(spans, history))
     staged = staged_epochs(history[epoch] for epoch in retained)
     old_manifests: list[str] = []
     garbage: list[str] = []
     for path, file in parsed:
         # The running epoch, newest + 1, may still refer to files of later epochs, and to snapshots of the state that it starts
-        # from.
-        if file.epoch > newest or (file.area == "snapshot" and file.epoch == newest):
+        # from; a later one to snapshots of a pinned epoch.
+        if file.epoch > newest or (file.area == "snapshot" and (file.epoch == newest or file.epoch in pinned)):
             continue
         if file.area == "fence" or (file.area == "manifest" and file.epoch in fences):
             continue  # a fenced name stays taken for good
@@ -113,18 +116,20 @@ def many_changes(history: Mapping[int, Manifest], since: int) -> bool:
 
 def needed_files(manifest: Manifest, history: Mapping[int, Manifest]) -> frozenset[str]:
     """Every file of the state at `manifest`, including the manifest. `history`: the job's manifests by epoch."""
-    paths = JobPaths(manifest.job)
-    base = _base_epoch(manifest, history)
-    needed = {paths.manifest(manifest.epoch)}
-    needed.update(snapshot.path for snapshot in manifest.snapshots)
-    needed.update(_logs(manifest), _changes_after(base, manifest.epoch, history))
-    return frozenset(needed)
+    spans = [(_base_epoch(manifest, history), manifest.epoch)]
+    return frozenset((*_own_needed_files(manifest), *_changes_of(spans, history)))
 
 
-def _changes_after(base: int, until: int, history: Mapping[int, Manifest]) -> Iterator[str]:
-    """The manifests and changes of the epochs after one, up to another."""
+def _own_needed_files(manifest: Manifest) -> Iterator[str]:
+    yield JobPaths(manifest.job).manifest(manifest.epoch)
+    yield from (snapshot.path for snapshot in manifest.snapshots)
+    yield from _logs(manifest)
+
+
+def _changes_of(spans: Collection[tuple[int, int]], history: Mapping[int, Manifest]) -> Iterator[str]:
+    """The manifests and changes of the epochs after the first of a span, up to its last; each once, though spans overlap."""
     for epoch, manifest in history.items():
-        if base < epoch <= until:
+        if any(base < epoch <= until for base, until in spans):
             yield JobPaths(manifest.job).manifest(epoch)
             yield from (changes.path for changes in manifest.changes if changes.path is not None)
 

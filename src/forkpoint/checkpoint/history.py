@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forkpoint.checkpoint.gc import own_files, plan_gc
 from forkpoint.checkpoint.manifest import MANIFEST, RUN, Manifest, SourcePosition
-from forkpoint.checkpoint.paths import JobPaths, recovery_hint
+from forkpoint.checkpoint.paths import MAX_EPOCH, JobPaths, recovery_hint
 from forkpoint.errors import AlreadyExists, NotFound, SavepointCorrupt, StaleGeneration
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NEWEST_TRIES = 10
 READERS = 16
 LIST_ALL_EVERY = 50  # collections
+REMOVED_AT_ONCE = 100  # files: a sync waits for what has been removed, too
 
 
 @dataclass
@@ -173,9 +174,18 @@ class History:
             details.append(f"started {datetime.fromtimestamp(record.started_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC")
         return f"run {manifest.run!r} ({', '.join(details)})"
 
-    def collect_garbage(self, run: str, num_retained: int, pinned: Collection[int], since: Collection[int] = ()) -> None:
+    def collect_garbage(
+        self,
+        run: str,
+        num_retained: int,
+        pinned: Collection[int],
+        since: Collection[int] = (),
+        until: int = MAX_EPOCH,
+        pause: Callable[[], object] = lambda: None,
+    ) -> None:
         """Remove files that no retained checkpoint needs; see ``plan_gc``. Raises StaleGeneration unless ``run`` is the job's
-        newest: any other run does not know the pinned epochs.
+        newest: any other run does not know the pinned epochs. ``until``: the newest epoch when these were asked for; later ones,
+        which another thread may commit meanwhile, are left alone. ``pause``: called between parts of what is removed.
 
         It lists only files written since the last collection. The first, and every ``LIST_ALL_EVERY``-th, collection lists all
         files, to find those of tasks that outlived their epoch.
@@ -184,15 +194,21 @@ class History:
         checkpoints = self.storage.list(self.paths.checkpoints)
         manifests = self._outlines(self._epochs(checkpoints))
         files = [*self.known.paths, *checkpoints]
-        plan = plan_gc(self.paths.job, manifests.values(), files, num_retained=num_retained, pinned=pinned, since=since)
+        known = [manifest for epoch, manifest in manifests.items() if epoch <= until]
+        plan = plan_gc(self.paths.job, known, files, num_retained=num_retained, pinned=pinned, since=since)
         newest = manifests[max(manifests)]
         if newest.run != run:
             mine = max((m for m in manifests.values() if m.run == run), key=lambda m: m.epoch, default=newest)
             raise self.stale(mine, newest)
         by_path = {self.paths.manifest(epoch): manifest for epoch, manifest in manifests.items()}
-        for path in plan.manifests:
+        for number, path in enumerate(plan.manifests):
+            if number and number % REMOVED_AT_ONCE == 0:
+                pause()
             self.remove(by_path[path])
-        self.storage.delete_all(list(plan.files))
+        for at in range(0, len(plan.files), REMOVED_AT_ONCE):
+            if at:
+                pause()
+            self.storage.delete_all(list(plan.files[at : at + REMOVED_AT_ONCE]))
         self.known.paths.difference_update(plan.files)
 
     def _list_data(self) -> None:
@@ -213,7 +229,8 @@ class History:
             unknown = [epoch for epoch in epochs if epoch not in self.outlines]
             self.outlines.update(zip(unknown, map(_outline, pool.map(self.load, unknown)), strict=True))
         for epoch in self.outlines.keys() - set(epochs):
-            del self.outlines[epoch]
+            if epoch < max(epochs):
+                del self.outlines[epoch]
         return {epoch: self.outlines[epoch] for epoch in epochs}
 
     def remove(self, manifest: Manifest) -> None:

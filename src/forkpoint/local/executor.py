@@ -17,6 +17,7 @@ from forkpoint.local.archives import Archives
 from forkpoint.local.interrupts import Interruptible
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide
 from forkpoint.runtime.exchange.wire import ChunkRow, commits_in, inboxes
+from forkpoint.runtime.tasks.background_process import BackgroundProcess
 from forkpoint.runtime.tasks.entry_points import notify_subtask, run_source_task, run_subtask
 from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.runtime.tasks.task_log import background_task_log
@@ -32,9 +33,10 @@ class LocalExecutor:
         self._spec: JobSpec | None = None
         self._interrupted = False
         self._epoch = Interruptible()
+        self._background = BackgroundProcess()
 
     def start(self, spec: JobSpec) -> None:
-        self.close()
+        self._end()
         # Serialized as for a cluster, so that a program that works locally also works on a cluster.
         self._spec = pickle.loads(dumps(replace(spec, logging=logs.of_tasks_here())))
         self._interrupted = False
@@ -98,6 +100,9 @@ class LocalExecutor:
 
     run_beside_epochs = run_tasks
 
+    def run_in_background(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        return self._background.run(fn, args)
+
     @property
     def has_other_hosts(self) -> bool:
         return False
@@ -129,6 +134,10 @@ class LocalExecutor:
         return self._epoch.activity()
 
     def close(self) -> None:
+        self._background.close()
+        self._end()
+
+    def _end(self) -> None:
         if self._spec is not None:
             drop_worker(self._spec.run)
             remove_stores(self._spec.local_dir)

@@ -21,6 +21,7 @@ from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import DataFrameSpec
 from forkpoint.runtime.exchange.control import CatchUp, EpochContext, JobSpec, divide, encode_context, encode_part
 from forkpoint.runtime.tasks import entry_points
+from forkpoint.runtime.tasks.background_process import BackgroundProcess
 from forkpoint.runtime.tasks.preparation import catch_ups, preparations, prepare_store, remove_stores
 from forkpoint.spark.background_tasks import map_arguments, mapped, task_logging
 from forkpoint.spark.exchange import EpochJobs, executor_cores, failed_hosts, has_several_hosts, map_bytes
@@ -83,12 +84,13 @@ class SparkExecutor(Executor):
         self._runtime = runtime
         self._run: _Run | None = None
         self._epochs_started = False
+        self._beside = BackgroundProcess()
         run = uuid.uuid4().hex
         self._epoch_tag, self._background_tag = f"forkpoint-epoch-{run}", f"forkpoint-background-{run}"
 
     def start(self, spec: JobSpec) -> None:
         """Ships the job to the cluster, and closes an earlier run. Raises EngineLost if Spark has terminated."""
-        self.close()
+        self._end()
         stages = spec.graph.stages
         with self._detecting_loss():
             if self.has_other_hosts:
@@ -185,6 +187,10 @@ class SparkExecutor(Executor):
                     return mapped(self._sc, fn, len(args), partial(residents.call, arguments=args))
             with self._background(description):
                 return self._mapped(fn, args)
+
+    def run_in_background(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        """On one host, in a process beside Spark's, so that resident tasks keep their cores."""
+        return self.run_tasks(fn, args, description) if self.has_other_hosts else self._beside.run(fn, args)
 
     def _mapped(self, fn: Callable[[bytes], bytes], args: Sequence[bytes]) -> list[bytes]:
         return map_arguments(self._sc, fn, args, min(self._background_slots(len(args)), len(args)))
@@ -311,6 +317,10 @@ class SparkExecutor(Executor):
 
     def close(self) -> None:
         """Cancels the run's Spark jobs and releases its resources on the cluster. Keeps the session. Idempotent."""
+        self._beside.close()
+        self._end()
+
+    def _end(self) -> None:
         run, self._run = self._run, None
         if run is None or self._is_lost():
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from forkpoint.checkpoint.manifest import Manifest, StateAmount
 from forkpoint.runtime.exchange.control import CommitRow
@@ -22,9 +23,11 @@ class JobAmounts:
     sums: Amounts | None = None
     counted: Mapping[int, Amounts] = field(default_factory=dict)
 
-    def after(self, rows: Iterable[CommitRow], parallelism: int) -> JobAmounts:
-        """The amounts after an epoch with these reports."""
-        counted = dict(self.counted)
+    def after(
+        self, rows: Iterable[CommitRow], parallelism: int, recounted: Mapping[int, Amounts] = MappingProxyType({})
+    ) -> JobAmounts:
+        """The amounts after an epoch with these reports. ``recounted``: before it, by subtask."""
+        counted = {**self.counted, **recounted}
         grown: dict[int, list[Amounts]] = {}
         for row in rows:
             if row.counted is not None:

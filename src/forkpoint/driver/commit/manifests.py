@@ -133,8 +133,10 @@ def build_manifest(
     paused: Mapping[str, Collection[str]] = MappingProxyType({}),
     unpublished: Mapping[str, list[EpochOutput]] = MappingProxyType({}),
     amounts: list[StateAmount] | None = None,
+    snapshots: Sequence[SnapshotRef] = (),
 ) -> Manifest:
-    """The manifest of one epoch, including the withheld output of the epochs before it."""
+    """The manifest of one epoch, including the withheld output of the epochs before it. ``snapshots``: made beside the epochs, of
+    an earlier one."""
     joined = joined_splits(graph, context, rows)
     watermarks = watermarks_of(graph, context, joined)
     ends = {o.uid: watermarks.windows[o.id].end for o in graph.operators if o.stage > 0}
@@ -169,7 +171,7 @@ def build_manifest(
         amounts=amounts,
         operators=operator_infos(graph),
         changes=[_changes_ref(row, before) for row in rows if row.changes is not None],
-        snapshots=_snapshots(before, rows),
+        snapshots=_snapshots(before, rows, snapshots),
         sinks=_committables(rows, before.sinks if before.withheld else {}),
         unpublished=dict(unpublished),
         staged_from=staged_from(before, unpublished),
@@ -281,9 +283,10 @@ def _changes_ref(row: CommitRow, manifest: Manifest) -> ChangesRef:
     )
 
 
-def _snapshots(manifest: Manifest, rows: Iterable[CommitRow]) -> list[SnapshotRef]:
+def _snapshots(manifest: Manifest, rows: Iterable[CommitRow], beside: Sequence[SnapshotRef] = ()) -> list[SnapshotRef]:
     """The snapshots that a restore starts from: a new one replaces older ones for the key groups that it covers."""
-    new = [_snapshot_ref(row.subtask, row.attempt, row.snapshot, manifest) for row in rows if row.snapshot is not None]
+    own = [_snapshot_ref(row.subtask, row.attempt, row.snapshot, manifest) for row in rows if row.snapshot is not None]
+    new = [*beside, *own]
     if not new:
         return manifest.snapshots
     covered = sorted((ref.kg_start, ref.kg_stop) for ref in new if ref.kg_start < ref.kg_stop)

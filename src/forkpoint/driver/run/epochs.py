@@ -33,6 +33,7 @@ from forkpoint.driver.run.epoch_memory import EpochMemory
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.planner import Alignment, SourcePlanner, source_limits
 from forkpoint.driver.run.timing import EpochTimeout, ProcessingClock
+from forkpoint.driver.savepoints.snapshots import Merge, Snapshots, is_large
 from forkpoint.driver.start.replay import Bound, PositionBound, TimeBound, Until, UntilPositions
 from forkpoint.errors import ForkpointError, JobFailed, NotFound, OutputLost, of_sink
 from forkpoint.graph.job import JobGraph
@@ -71,6 +72,7 @@ class EpochRunner:
         history: History,
         executor: Executor,
         publisher: Publisher,
+        snapshots: Snapshots,
         timeout_ms: int,
         max_rows: int | None,
         limits_memory: bool,
@@ -86,6 +88,7 @@ class EpochRunner:
         self._history = history
         self._executor = executor
         self._publisher = publisher
+        self.snapshots = snapshots
         self._timeout_ms = timeout_ms
         self._timeout = EpochTimeout(timeout_ms, executor.interrupt)
         self._wall_ms = now_ms
@@ -123,6 +126,7 @@ class EpochRunner:
 
     def close(self) -> None:
         """After the last epoch."""
+        self.snapshots.close()
         self._timeout.close()
         self.planner.close()
 
@@ -223,7 +227,8 @@ class EpochRunner:
         self._check_sinks(rows)
         self._write_epoch_sinks(rows, epoch)
         self._reached(epoch, "written")
-        amounts = self.progress.amounts.after(rows, self.manifest.parallelism)
+        made = self.snapshots.made()
+        amounts = self.progress.amounts.after(rows, self.manifest.parallelism, {} if made is None else made.counted())
         manifest = build_manifest(
             self.manifest,
             self.graph,
@@ -238,6 +243,7 @@ class EpochRunner:
             paused=self._alignment.recently_paused,
             unpublished=self._publisher.unpublished(),
             amounts=to_save(amounts.sums),
+            snapshots=() if made is None else made.refs,
         )
         before = self.manifest
         self._commit(manifest)
@@ -249,7 +255,7 @@ class EpochRunner:
             self.planner.committed(_native(manifest))
             self._publish(manifest)
         self._reached(epoch, "published")
-        self._remember(rows)
+        self._remember(rows, made)
         if self._memory is not None:
             read = [sum(row.records_in.get(o.uid, 0) for row in rows) for o in self.graph.native_sources]
             self._memory = self._memory.after(max(read, default=0), [row.memory for row in rows if row.memory is not None])
@@ -262,7 +268,9 @@ class EpochRunner:
             skews(self.graph, rows),
             None if self._memory is None else self._memory.short,
         )
-        self._listener.on_event(_committed(manifest, rows, measured))
+        self._listener.on_event(_committed(manifest, rows, made, measured))
+        if is_large(manifest) and not self.snapshots.failed:
+            self.snapshots.begin(manifest, self.progress.since_snapshot, self._due())
         return True
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
@@ -333,8 +341,15 @@ class EpochRunner:
             ended=[] if self.graph.loops else ended,  # the final watermark follows once the loops are empty
             one_by_one=sorted(self._one_by_one),
             trusted=sorted(self._with_outputs - self._one_by_one - self._with_mutable_outputs),
-            snapshot_subtasks=due_snapshots(before, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO),
+            snapshot_subtasks=self._due() if self._within(before) else [],
         )
+
+    def _within(self, manifest: Manifest) -> bool:
+        """Whether due snapshots are made within the epoch."""
+        return not self.snapshots.in_progress and (self.snapshots.failed or not is_large(manifest))
+
+    def _due(self) -> list[int]:
+        return due_snapshots(self.manifest, self.progress.since_snapshot, chain=SNAPSHOT_CHAIN, ratio=SNAPSHOT_RATIO)
 
     def _finished_splits(self, finished: frozenset[str]) -> dict[str, Collection[str]]:
         """The finished splits by source: reported by the source, or all splits of a source that has ended."""
@@ -371,8 +386,12 @@ class EpochRunner:
                 paths = [c["path"] for row in rows for c in row.committables.get(operator.uid, ())]
                 operator.spec.fn(self._executor.staged_frame(paths, operator.spec.type), epoch)
 
-    def _remember(self, rows: Sequence[CommitRow]) -> None:
+    def _remember(self, rows: Sequence[CommitRow], made: Merge | None) -> None:
         progress = self.progress
+        if made is not None:
+            for subtask in made.since:
+                progress.since_snapshot[subtask] = made.rest(subtask, progress.since_snapshot[subtask])
+        self.snapshots.committed(rows, made)
         progress.previous = {f"{row.stage}-{row.subtask}": row.attempt for row in rows if row.stage > 0}  # 0 has no state
         timers = [row.next_processing_timer_ms for row in rows if row.next_processing_timer_ms is not None]
         progress.next_timer_ms = min(timers, default=None)
@@ -416,7 +435,8 @@ def _in_flight(rows: Sequence[CommitRow]) -> int:
     return sum(row.in_flight for row in rows)
 
 
-def _committed(manifest: Manifest, rows: Sequence[CommitRow], measured: Measurements) -> EpochCommitted:
+def _committed(manifest: Manifest, rows: Sequence[CommitRow], made: Merge | None, measured: Measurements) -> EpochCommitted:
+    beside = 0 if made is None else sum(ref.bytes for ref in made.refs)
     return EpochCommitted(
         manifest.epoch,
         records_in=added_up(row.records_in for row in rows),
@@ -424,7 +444,7 @@ def _committed(manifest: Manifest, rows: Sequence[CommitRow], measured: Measurem
         late_records_dropped=added_up(row.late_records_dropped for row in rows),
         watermarks=manifest.watermarks,
         changes_bytes=sum(row.changes.size for row in rows if row.changes is not None),
-        snapshot_bytes=sum(row.snapshot.size for row in rows if row.snapshot is not None),
+        snapshot_bytes=beside + sum(row.snapshot.size for row in rows if row.snapshot is not None),
         catch_ups=[row.catch_up for row in rows if row.catch_up is not None],
         stores_reused=sum(row.stage > 0 and row.catch_up is None for row in rows),
         measured=measured,

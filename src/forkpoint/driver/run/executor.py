@@ -54,6 +54,10 @@ class Executor(Protocol):
     def run_beside_epochs(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """Like ``run_tasks``, for work that each epoch needs while the next one runs."""
 
+    def run_in_background(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
+        """Like ``run_tasks``, for large work that no epoch needs, and that should delay none: on one host, one after the other
+        in a process of low priority. ``fn`` needs nothing of the program."""
+
     @property
     def has_other_hosts(self) -> bool:
         """Whether tasks may run on other hosts or in other environments than the driver."""

@@ -36,6 +36,8 @@ from forkpoint.driver.run.requests import (
 )
 from forkpoint.driver.run.stop import Result, Stopping
 from forkpoint.driver.run.timing import IDLE_WAIT_MS, Pace, short_turns
+from forkpoint.driver.savepoints.background import throttled
+from forkpoint.driver.savepoints.snapshots import Snapshots
 from forkpoint.driver.scale.rescaling import Switched
 from forkpoint.driver.start.preflight import check_hosts, check_sinks
 from forkpoint.errors import (
@@ -278,6 +280,7 @@ class JobDriver:
         try:
             self.parts.lease.close()
             self.parts.savepoints.close()
+            self.parts.garbage.close()
             self.executor.close()
             self.parts.rescaling.close(error)
         finally:
@@ -362,6 +365,7 @@ class JobDriver:
             history=self.history,
             executor=self.executor,
             publisher=self.parts.publisher,
+            snapshots=Snapshots(self.history, partial(throttled, self.executor, description="snapshots")),
             timeout_ms=self.options.checkpoint.timeout_ms,
             max_rows=self.options.max_epoch_rows,
             limits_memory=self.options.memory_bytes is not None,
@@ -538,8 +542,8 @@ class JobDriver:
         return Result(self.run_id, "cancelled", epoch)
 
     def _pinned(self, runner: EpochRunner) -> set[int]:
-        """Epochs whose files savepoints, rescalings or a rollback still need."""
-        pinned = self.parts.savepoints.pinned() | self.parts.rescaling.pinned(runner.manifest)
+        """Epochs whose files savepoints, snapshots, rescalings or a rollback still need."""
+        pinned = self.parts.savepoints.pinned() | self.parts.rescaling.pinned(runner.manifest) | runner.snapshots.pinned()
         rollback = self._rollback_epoch
         if rollback is not None and (self._on_trial or runner.manifest.epoch < rollback + ROLLBACK_EPOCHS):
             pinned.add(rollback)

@@ -16,6 +16,7 @@ from forkpoint.driver.observe.events import Listener, SavepointEnded, SavepointP
 from forkpoint.driver.run.executor import Executor
 from forkpoint.driver.run.requests import CancelRequest, Inbox, SavepointRequest
 from forkpoint.driver.savepoints.earlier import Earlier
+from forkpoint.driver.savepoints.snapshots import is_large
 from forkpoint.errors import ConfigError, JobFailed, NotFound
 from forkpoint.savepoint.catalog.listing import free_label
 from forkpoint.savepoint.catalog.names import new_savepoint_id
@@ -26,6 +27,29 @@ from forkpoint.storage.base import open_storage
 log = logging.getLogger("forkpoint")
 
 PAUSE_RATIO = 0.3  # pause per time spent in tasks; leaves the job more than half of the cores
+
+
+def throttled(executor: Executor, manifest: Manifest, description: str, over: Callable[[], bool] = lambda: False) -> RunTasks:
+    """Runs tasks beside epochs, with the priority of background work if the state is large. Until that is ``over``. On a
+    cluster, on up to half of the cores, with a pause after each batch of tasks."""
+    run_tasks = executor.run_in_background if is_large(manifest) else executor.run_tasks
+    batch = max(1, manifest.parallelism // 2)
+    pause = 0.0  # after the last batch, possibly of an earlier call
+
+    def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
+        nonlocal pause
+        results: list[bytes] = []
+        for start in range(0, len(arguments), batch):
+            if over():
+                raise JobFailed("the attempt is over")
+            time.sleep(pause)
+            began = time.monotonic()
+            results += run_tasks(function, arguments[start : start + batch], description)
+            if run_tasks != executor.run_in_background or executor.has_other_hosts:
+                pause = (time.monotonic() - began) * PAUSE_RATIO
+        return results
+
+    return run
 
 
 @dataclass
@@ -57,7 +81,9 @@ class Savepoints:
         def work() -> None:
             try:
                 saved = self._saved(request, manifest)
-                request.done.set_result(self._export(request, saved, savepoint_id, self._throttled(manifest)))
+                request.done.set_result(
+                    self._export(request, saved, savepoint_id, throttled(self.executor, manifest, "savepoint"))
+                )
             except Exception as error:
                 request.done.set_exception(error)
             finally:
@@ -99,23 +125,6 @@ class Savepoints:
 
     def _run_tasks(self, function: Task, arguments: Sequence[bytes]) -> list[bytes]:
         return self.executor.run_tasks(function, arguments, "savepoint")
-
-    def _throttled(self, manifest: Manifest) -> RunTasks:
-        """Runs tasks beside epochs, on up to half of the cores, with a pause after each batch of tasks."""
-        batch = max(1, manifest.parallelism // 2)
-        pause = 0.0  # after the last batch, possibly of an earlier call
-
-        def run(function: Task, arguments: Sequence[bytes]) -> list[bytes]:
-            nonlocal pause
-            results: list[bytes] = []
-            for start in range(0, len(arguments), batch):
-                time.sleep(pause)
-                began = time.monotonic()
-                results += self._run_tasks(function, arguments[start : start + batch])
-                pause = (time.monotonic() - began) * PAUSE_RATIO
-            return results
-
-        return run
 
     def _export(self, request: SavepointRequest, manifest: Manifest, savepoint_id: str, run_tasks: RunTasks) -> str:
         storage, paths = self.history.storage, self.history.paths

@@ -5,6 +5,7 @@ Reads ranges of key groups, a single state, or a single key. Opens each file onc
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +20,11 @@ from forkpoint.savepoint.format.entries import Entries
 from forkpoint.savepoint.format.tasks import FileRef
 from forkpoint.state import OPERATOR_KG, Columns, decode_operator_key, first_kgs, in_key_order, kg_of, operator_range
 from forkpoint.state.arrow_file import CHANGES, SNAPSHOT, ArrowFile, Block, as_list
-from forkpoint.storage.base import Storage
+from forkpoint.storage.base import LocalStorage, Storage
 
 BLOCK_ENTRIES = 65_536
 BLOCK_BYTES = 64 << 20
+_IN_MEMORY = 4 << 20  # of a local file: each task reads a part of the larger ones
 
 Wanted = tuple[FileRef, int]
 """A file and its kind, CHANGES or SNAPSHOT."""
@@ -45,7 +47,8 @@ class OpenFiles(Protocol):
 
 @dataclass
 class FilesOnStorage:
-    """Reads whole files on demand, one after the other."""
+    """Reads whole files on demand, one after the other. It does not compare them with their SHA-256: several tasks read each
+    file, and every part that is used has a checksum of its own."""
 
     storage: Storage
     _open: dict[FileRef, ArrowFile] = field(default_factory=dict)
@@ -53,8 +56,13 @@ class FilesOnStorage:
     def __call__(self, wanted: Sequence[Wanted]) -> list[EntryFile]:
         for ref, kind in wanted:
             if ref not in self._open:
-                self._open[ref] = ArrowFile(ref.read(self.storage), kind, ref.name)
+                self._open[ref] = ArrowFile(self._content(ref), kind, ref.name)
         return [self._open[ref] for ref, _ in wanted]
+
+    def _content(self, ref: FileRef) -> bytes | mmap.mmap:
+        if ref.path is not None and ref.size > _IN_MEMORY and isinstance(self.storage, LocalStorage):
+            return self.storage.mapped(ref.path)
+        return ref.content(self.storage)
 
 
 @dataclass(frozen=True)
@@ -238,11 +246,9 @@ def sids_of(keys: pa.Array) -> npt.NDArray[np.int64]:
     starts: Any = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys)]
     if not len(keys):
         return np.zeros(0, np.int64)
-    content = np.frombuffer(data, np.uint8)
-    sids: npt.NDArray[np.int64] = np.zeros(len(keys), np.int64)
-    for byte in range(2, 6):
-        sids = sids << 8 | content[starts + byte].astype(np.int64)
-    return sids
+    words: Any = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))  # the four bytes at each place
+    found: npt.NDArray[np.int64] = words[starts + 2].astype(np.int64)
+    return found
 
 
 def _of_subtask(piece: Columns, subtask: int) -> Columns:
