@@ -1,23 +1,24 @@
 """State beyond memory on forkpoint and on Flink 2.3 with RocksDB in Java, in turn, each in a control group with limited memory.
 
-    python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--memory-mib N] [--sides NAME …] [--jobs NAME …]
+    python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--seconds N] [--memory-mib N] [--sides NAME …] [--jobs NAME …]
 
 A KeyedProcessFunction counts and adds up by key, as ``benchmarks/functions`` does, for so many keys that their state is a
-multiple of the memory. ``uniform``: each event is of any key; ``zipf``: the n-th key has a share of about 1/n. Throughput is that
-of the last third of the events, when nearly all keys have state. The limit counts the page cache, too. Needs root.
+multiple of the memory. ``uniform``: each event is of any key; ``zipf``: the n-th key has a share of about 1/n. A side ends after
+``--seconds``, or with its events; throughput is that of the last third of its time. The limit counts the page cache, too. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,7 +62,16 @@ class Limited:
                 continue
         return found
 
+    def kill(self) -> None:
+        """All its processes."""
+        while pids := (self._group / "cgroup.procs").read_text().split():
+            for pid in map(int, pids):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(SAMPLE_SECONDS)
+
     def remove(self) -> None:
+        self.kill()
         self._group.rmdir()
 
 
@@ -80,19 +90,8 @@ def command_of(side: str, job: str, given: argparse.Namespace, directory: Path) 
         of_job = (job, str(events), keys, parallelism, str(given.memory_mib // 3), directory.as_uri())
         command = flink_in_turn.java_command("flink-large-state", HERE / "FlinkLargeState.java", *of_job)
         return [f"-Xmx{given.memory_mib // 3}m" if each.startswith("-Xmx") else each for each in command]
-    limits = (str(given.epoch_rows), str(given.subtask_mib))
-    return [
-        sys.executable,
-        str(HERE / "program.py"),
-        job,
-        str(events),
-        keys,
-        parallelism,
-        side,
-        given.store,
-        str(directory),
-        *limits,
-    ]
+    given_to_program = [job, events, keys, parallelism, side, given.store, directory, given.epoch_rows, given.subtask_mib]
+    return [sys.executable, str(HERE / "program.py"), *map(str, given_to_program)]
 
 
 def measure(side: str, job: str, given: argparse.Namespace) -> str:
@@ -107,34 +106,42 @@ def measure(side: str, job: str, given: argparse.Namespace) -> str:
             assert output is not None
             reader = threading.Thread(target=lambda: marks.extend(line.split() for line in output))
             reader.start()
-            while process.poll() is None:
+            until_s = time.monotonic() + given.seconds
+            while process.poll() is None and time.monotonic() < until_s:
                 time.sleep(SAMPLE_SECONDS)
                 anonymous = max(anonymous, group.anonymous_mib())
                 written.update(group.written_mib())
+            ended = process.poll()
+            group.kill()
             reader.join()
-        if process.returncode:
-            return f"ended with {process.returncode} after {int(marks[-1][1]) if marks else 0:,} events, {anonymous} MiB"
-        first = {int(events): int(at_ms) for at_ms, events in reversed(marks)}
-        times = sorted((at_ms, events) for events, at_ms in first.items() if events)
-        last_ms, total = times[-1]
-        since_ms, since = next(mark for mark in times if mark[1] >= total * 2 / 3 - given.epoch_rows)
-        rate = (total - since) / (last_ms - since_ms) * 1000
-        overall = total / (last_ms - times[0][0]) * 1000
-        longest = max(after[0] - before[0] for before, after in pairwise(times))
-        return (
-            f"{rate:12,.0f} events/s, {overall:,.0f} in all; longest without progress {longest / 1000:.1f} s; "
-            f"anonymous memory up to {anonymous} MiB; {sum(written.values()) * MIB / total:.0f} bytes written an event"
-        )
+        if ended:
+            return f"ended with {ended} after {int(marks[-1][1]) if marks else 0:,} events, {anonymous} MiB"
+        return _described([(int(at_ms), int(events)) for at_ms, events in marks], anonymous, sum(written.values()) * MIB)
+
+
+def _described(marks: list[tuple[int, int]], anonymous_mib: int, written: int) -> str:
+    """``marks``: the number of processed events at times in ms."""
+    first = {events: at_ms for at_ms, events in reversed(marks)}
+    times = sorted((at_ms, events) for events, at_ms in first.items() if events)
+    (began_ms, _), (last_ms, total) = times[0], times[-1]
+    since_ms, since = next(mark for mark in times if mark[0] >= last_ms - (last_ms - began_ms) / 3)
+    longest_ms = max(after[0] - before[0] for before, after in pairwise(times))
+    return (
+        f"{(total - since) / (last_ms - since_ms) * 1000:12,.0f} events/s, {total / (last_ms - began_ms) * 1000:,.0f} from the "
+        f"beginning on, {total:,} in all; longest without progress {longest_ms / 1000:.1f} s; anonymous memory up to "
+        f"{anonymous_mib} MiB; {written / total:.0f} bytes written an event"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=50_000_000)
     parser.add_argument("--passes", type=int, default=3, help="events for each key")
+    parser.add_argument("--seconds", type=int, default=300, help="at most, for each side")
     parser.add_argument("--memory-mib", type=int, default=1024)
     parser.add_argument("--epoch-rows", type=int, default=1_000_000)
-    parser.add_argument("--subtask-mib", type=int, default=0, help="forkpoint's memory per subtask; 0 for no limit")
-    parser.add_argument("--store", default="lmdb")
+    parser.add_argument("--subtask-mib", type=int, default=300, help="forkpoint's memory per subtask; 0 for no limit")
+    parser.add_argument("--store", default="rocksdb")
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--directory", help="a directory on the disk to measure")
     parser.add_argument("--jobs", nargs="+", choices=["uniform", "zipf"], default=["uniform", "zipf"])
