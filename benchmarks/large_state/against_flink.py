@@ -1,10 +1,10 @@
 """State beyond memory on forkpoint and on Flink 2.3 with RocksDB in Java, in turn, each in a control group with limited memory.
 
-    python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--seconds N] [--memory-mib N] [--sides NAME …] [--jobs NAME …]
+    python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--seconds N] [--memory-mib N] [--sides NAME …]
 
 A KeyedProcessFunction counts and adds up by key, as ``benchmarks/functions`` does, for so many keys that their state is a
 multiple of the memory. ``uniform``: each event is of any key; ``zipf``: the n-th key has a share of about 1/n. A side ends after
-``--seconds``, or with its events; throughput is that of the last third of its time. The limit counts the page cache, too. Needs root.
+``--seconds``, or with its events; throughput is that of the last third of its time. The limit counts the page cache. Needs root.
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ def test_after_a_failure_nothing_is_committed_before_a_new_attempt(tmp_path: Pat
         snapshots=Snapshots(past, partial(throttled, executor, description="snapshots")),
         timeout_ms=60_000,
         max_rows=5,
+        limits_memory=False,
         now_ms=lambda: 0,
         listener=Listeners(),
     )

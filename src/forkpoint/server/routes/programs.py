@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from forkpoint.driver.start.programs import find_program
 from forkpoint.errors import ConfigError, JobNotFound
-from forkpoint.graph.options import Autoscale, RestoreOptions, SavepointSchedule
+from forkpoint.graph.options import LEAST_MEMORY_BYTES, Autoscale, RestoreOptions, SavepointSchedule
 from forkpoint.operations import RunRequest, with_predecessor
 from forkpoint.operations.launch.recorded import PREFIX
 from forkpoint.operations.roots import StateRoot
@@ -46,6 +46,7 @@ class StartBody(m.Body):
     arguments: list[Setting] = Field(default_factory=list, max_length=1_000)
     parallelism: int | None = Field(None, ge=1, le=32768)
     max_parallelism: int | None = Field(None, ge=1, le=32768)
+    memory_bytes: int | None = Field(None, ge=LEAST_MEMORY_BYTES)
     engine: m.Text | None = Field(None, pattern="^(spark|local)$")
     pyflink: bool = False
     allow_non_restored_state: bool = False
@@ -296,6 +297,7 @@ def _started(body: StartBody, app: str) -> RunRequest:
         restore=RestoreOptions(None, body.allow_non_restored_state, dict(body.renames), accept_empty=tuple(body.accept_empty)),
         parallelism=body.parallelism,
         max_parallelism=body.max_parallelism,
+        memory_bytes=body.memory_bytes,
         engine=body.engine,
         pyflink=body.pyflink,
         spark=dict(body.conf),
