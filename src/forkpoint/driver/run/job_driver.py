@@ -365,7 +365,10 @@ class JobDriver:
             history=self.history,
             executor=self.executor,
             publisher=self.parts.publisher,
-            snapshots=Snapshots(self.history, partial(throttled, self.executor, description="snapshots")),
+            snapshots=Snapshots(
+                self.history,
+                partial(throttled, self.executor, description="snapshots", waits=lambda: bool(self.parts.savepoints.pinned())),
+            ),
             timeout_ms=self.options.checkpoint.timeout_ms,
             max_rows=self.options.max_epoch_rows,
             limits_memory=self.options.memory_bytes is not None,

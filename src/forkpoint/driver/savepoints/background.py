@@ -27,11 +27,18 @@ from forkpoint.storage.base import open_storage
 log = logging.getLogger("forkpoint")
 
 PAUSE_RATIO = 0.3  # pause per time spent in tasks; leaves the job more than half of the cores
+WAIT_S = 0.05
 
 
-def throttled(executor: Executor, manifest: Manifest, description: str, over: Callable[[], bool] = lambda: False) -> RunTasks:
-    """Runs tasks beside epochs, with the priority of background work if the state is large. Until that is ``over``. On a
-    cluster, on up to half of the cores, with a pause after each batch of tasks."""
+def throttled(
+    executor: Executor,
+    manifest: Manifest,
+    description: str,
+    over: Callable[[], bool] = lambda: False,
+    waits: Callable[[], bool] = lambda: False,
+) -> RunTasks:
+    """Runs tasks beside epochs, with the priority of background work if the state is large. Until that is ``over``; while it
+    ``waits``, no task starts. On a cluster, on up to half of the cores, with a pause after each batch of tasks."""
     run_tasks = executor.run_in_background if is_large(manifest) else executor.run_tasks
     batch = max(1, manifest.parallelism // 2)
     pause = 0.0  # after the last batch, possibly of an earlier call
@@ -40,6 +47,8 @@ def throttled(executor: Executor, manifest: Manifest, description: str, over: Ca
         nonlocal pause
         results: list[bytes] = []
         for start in range(0, len(arguments), batch):
+            while waits() and not over():
+                time.sleep(WAIT_S)
             if over():
                 raise JobFailed("the attempt is over")
             time.sleep(pause)
