@@ -305,8 +305,8 @@ class JobOptions:
                 )
         if self.max_epoch_rows is not None:
             _at_least("the maximum number of rows an epoch reads from a source", self.max_epoch_rows, 1)
-        if self.memory_bytes is not None:
-            _at_least("the memory of a subtask in bytes", self.memory_bytes, LEAST_MEMORY_BYTES)
+        if self.memory_bytes is not None and self.memory_bytes < LEAST_MEMORY_BYTES:
+            raise ConfigError(f"the memory of a subtask is {self.memory_bytes:,} bytes; it must be at least 64m")
         _at_least("the silence in ms after which something is wrong", self.silence_ms, 1)
         _at_least("the automatic watermark interval in ms", self.auto_watermark_interval_ms, 0)
 
