@@ -21,10 +21,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nexmark_queries import QUERIES, program, side_input, source, write_side_input
 from sides import FLINK, ON_PYFLINK, PYFLINK, Side, running
 from stream_programs import PROGRAMS
-
-from queries import QUERIES, program, side_input, source, write_side_input
 
 PER_SECOND = 100_000
 LONG = 2_000_000

@@ -30,11 +30,11 @@ import pyarrow as pa
 from answers import ANSWERS, answered
 from forkpoint_side import table_environment
 from nexmark_events import tables
+from nexmark_queries import QUERIES, Program, program, side_input, source, write_side_input
 from sides import FLINK, ON_PYFLINK, Side, running
 from stream_programs import PROGRAMS, streamed
 
 import forkpoint as fp
-from queries import QUERIES, Program, program, side_input, source, write_side_input
 
 PER_SECOND, GROUP = 25, 50
 """Each event has a time of its own, and is out of order by up to two seconds."""

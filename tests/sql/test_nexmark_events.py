@@ -23,9 +23,8 @@ def test_events_in_python_and_java_are_the_same(group: int, tmp_path: Path, monk
     monkeypatch.syspath_prepend(HERE)
     monkeypatch.syspath_prepend(HERE / "nexmark")
     from nexmark_events import tables
+    from nexmark_queries import source
     from sides import running
-
-    from queries import source
 
     columns = ", ".join(
         f"{kind} ROW<{fields}, `dateTime` TIMESTAMP(3), {AFTER.get(kind, '')}extra STRING>" for kind, fields in FIELDS.items()
