@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,20 +121,6 @@ class StopAfter:
 
 class Crash(BaseException):
     pass
-
-
-class AtOnce(Executor):
-    """A thread pool without threads: garbage is collected before the next epoch, so that what is left depends on epochs alone."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **named))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 def history(root: Path | str) -> History:

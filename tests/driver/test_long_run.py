@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import JOB, AtOnce, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
+from jobs import JOB, Click, Crash, StopAfter, clicks, finish, history, job, run, saved_state, state_of, sums
 
 import forkpoint as fp
 from forkpoint.checkpoint.gc import needed_files, plan_gc
@@ -21,6 +21,7 @@ from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.errors import UserFunctionError
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S
+from threadless import AtOnce
 
 ELEMENTS = clicks(600)  # 5 an epoch: 120 epochs
 

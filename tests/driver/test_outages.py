@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import AtOnce, Bulky, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
+from jobs import Bulky, Crash, StopAfter, clicks, finish, history, job, run, state_of, sums
 
 import forkpoint as fp
 from forkpoint.driver.commit import garbage
@@ -23,6 +23,7 @@ from forkpoint.graph.options import JobOptions, RestartStrategy
 from forkpoint.storage import object_storage
 from forkpoint.storage.base import Storage, open_storage
 from patience import PATIENCE_S
+from threadless import AtOnce
 from unreliable import BUCKET, KINDS, Fault, UnreliableProxy, s3_environment, s3_server
 
 ELEMENTS = clicks(30)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import JOB, AtOnce, Crash, StopAfter, clicks, history, job, run, state_of, sums
+from jobs import JOB, Crash, StopAfter, clicks, history, job, run, state_of, sums
 from test_long_run import assert_whole
 
 from forkpoint.checkpoint import history as histories
@@ -24,6 +24,7 @@ from forkpoint.graph.options import RestartStrategy
 from forkpoint.local.executor import LocalExecutor
 from forkpoint.runtime.tasks.background_process import BackgroundProcess
 from forkpoint.savepoint.export import chain_reader
+from threadless import AtOnce
 
 ELEMENTS = clicks(300)  # 5 an epoch: 60 epochs
 USERS = 7

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import AtOnce
 
 import forkpoint as fp
 from forkpoint.api.execution import prepare
@@ -20,6 +19,7 @@ from forkpoint.driver.commit import garbage
 from forkpoint.driver.run import epochs as driver_epochs
 from forkpoint.graph.options import CheckpointOptions
 from forkpoint.storage.base import open_storage
+from threadless import AtOnce
 
 RULES = fp.MapStateDescriptor("rules", int, int)
 

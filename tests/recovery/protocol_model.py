@@ -18,7 +18,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -50,6 +49,7 @@ from forkpoint.driver.start.starter import Overtaken
 from forkpoint.errors import AlreadyExists, NotFound, StaleGeneration
 from forkpoint.graph.options import CheckpointOptions, Predecessor, RestartStrategy, RestoreOptions
 from forkpoint.runtime.exchange.control import Changes, CommitRow, EpochContext, Snapshot, SplitProgress, encode_commit
+from threadless import AtOnce
 
 JOB = "job"
 PATHS = JobPaths(JOB)
@@ -187,20 +187,6 @@ def _content(path: Path) -> tuple[int, str]:
     match = FINAL.fullmatch(path.name)
     assert match is not None, path
     return int(match[1]), path.read_text()
-
-
-class InTurn(Executor):
-    """A thread pool whose work is done on the driver's own thread, so that it is part of the schedule."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **named))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class ModelStorage:
@@ -562,10 +548,10 @@ class Model:
                 patch.object(Savepoints, "make", made),
                 patch.object(succession, "Standby", ModelStandby),
                 patch.object(Inbox, "pause", parked),
-                patch.object(history, "ThreadPoolExecutor", InTurn),
+                patch.object(history, "ThreadPoolExecutor", AtOnce),
                 patch.object(epochs, "SNAPSHOT_CHAIN", 1),
                 patch.object(garbage, "EVERY_EPOCHS", 1),
-                patch.object(garbage, "ThreadPoolExecutor", InTurn),
+                patch.object(garbage, "ThreadPoolExecutor", AtOnce),
                 patch.object(garbage, "PAUSE_S", 0),
                 patch.object(JobDriver, "_wait", lambda *_: None),
                 *self.faults,

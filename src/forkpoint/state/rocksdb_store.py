@@ -170,8 +170,8 @@ class RocksDbStore(SharedStore[_RocksHandle]):
     Its blocks and buffers take ``memory_bytes``; the filters of a large state another byte and a half for each entry.
     """
 
-    def __init__(self, path: str | os.PathLike[str], memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
-        super().__init__(path, _RocksHandle, lambda real: _RocksHandle(real, memory_bytes))
+    def __init__(self, path: str | os.PathLike[str], memory_bytes: int | None = None) -> None:
+        super().__init__(path, _RocksHandle, lambda real: _RocksHandle(real, memory_bytes or DEFAULT_MEMORY_BYTES))
 
     @property
     def version(self) -> int:

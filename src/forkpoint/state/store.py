@@ -168,7 +168,7 @@ def open_store(kind: StoreKind, path: str | os.PathLike[str], memory_bytes: int 
         require("rocksdict", "the state backend 'rocksdb'")
         from forkpoint.state.rocksdb_store import RocksDbStore
 
-        return RocksDbStore(path, *(() if memory_bytes is None else (memory_bytes,)))
+        return RocksDbStore(path, memory_bytes)
     if kind == "dict":
         from forkpoint.state.dict_store import DictStore
 

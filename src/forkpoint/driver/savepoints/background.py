@@ -39,7 +39,9 @@ def throttled(
 ) -> RunTasks:
     """Runs tasks beside epochs, with the priority of background work if the state is large. Until that is ``over``; while it
     ``waits``, no task starts. On a cluster, on up to half of the cores, with a pause after each batch of tasks."""
-    run_tasks = executor.run_in_background if is_large(manifest) else executor.run_tasks
+    large = is_large(manifest)
+    run_tasks = executor.run_in_background if large else executor.run_tasks
+    has_priority = large and not executor.has_other_hosts  # of its own, so that it needs no pauses
     batch = max(1, manifest.parallelism // 2)
     pause = 0.0  # after the last batch, possibly of an earlier call
 
@@ -54,8 +56,7 @@ def throttled(
             time.sleep(pause)
             began = time.monotonic()
             results += run_tasks(function, arguments[start : start + batch], description)
-            if run_tasks != executor.run_in_background or executor.has_other_hosts:
-                pause = (time.monotonic() - began) * PAUSE_RATIO
+            pause = 0.0 if has_priority else (time.monotonic() - began) * PAUSE_RATIO
         return results
 
     return run
