@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
 
 from forkpoint import logs
 from forkpoint.errors import JobFailed
@@ -27,7 +26,6 @@ from forkpoint.runtime.tasks.task_log import background_task_log
 NICENESS = 4
 """Two fifths of the weight of others: of two busy cores, it takes less than a sixth."""
 _START = f"import sys, json; sys.path[:] = json.loads(sys.argv[1]); from {__name__} import serve; serve()"
-_LENGTH = struct.Struct(">Q")
 
 
 @dataclass
@@ -40,24 +38,25 @@ class BackgroundProcess:
     def run(self, fn: Callable[[bytes], bytes], arguments: Sequence[bytes]) -> list[bytes]:
         """``[fn(each) for each in arguments]``. ``fn`` is of an importable module, and needs nothing of the program. Raises
         JobFailed if it raises, or the process is gone."""
-        call = pickle.dumps((fn, logs.TaskLogging(logs.chosen(), "all", levels=logs.levels()), dict(logs.about_here())))
-        return [self._call(call, each) for each in arguments]
+        call = fn, logs.TaskLogging(logs.chosen(), "all", levels=logs.levels()), dict(logs.about_here())
+        return [self._call(pickle.dumps((*call, each))) for each in arguments]
 
-    def _call(self, call: bytes, argument: bytes) -> bytes:
+    def _call(self, message: bytes) -> bytes:
         with self._calling:
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                _send(process.stdin, call)
-                _send(process.stdin, argument)
-                failed, answer = _receive(process.stdout), _receive(process.stdout)
-            except (OSError, EOFError, ValueError) as error:
+                pickle.dump(message, process.stdin)  # which says where it ends
+                process.stdin.flush()
+                failed, answer = pickle.load(process.stdout)  # a bool, and bytes
+            except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self.close()
                 raise JobFailed(f"the process for work beside epochs has ended ({process.wait()}); out of memory?") from error
         if failed:
             raise JobFailed(answer.decode())
-        return answer
+        result: bytes = answer
+        return result
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -87,55 +86,27 @@ def serve() -> None:
     pa.set_cpu_count(1)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed
-    waiting: list[bytes] = []
-    there = threading.Condition()
+    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, OSError, pickle.UnpicklingError):
             while True:
-                message = _receive(calls)
-                with there:
-                    waiting.append(message)
-                    there.notify()
+                waiting.put(pickle.load(calls))
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
-
-    def following() -> bytes:
-        with there:
-            there.wait_for(lambda: waiting)
-            return waiting.pop(0)
-
     while True:
-        failed, answer = _answered(following(), following())
+        answer = pickle.dumps(_answered(waiting.get()))
         with suppress(OSError):
-            _send(answers, failed)
-            _send(answers, answer)
+            answers.write(answer)
+            answers.flush()
 
 
-def _answered(call: bytes, argument: bytes) -> tuple[bytes, bytes]:
-    """Whether the call has failed, if so as a byte; and its result, or the text of its failure."""
+def _answered(message: bytes) -> tuple[bool, bytes]:
+    """Whether the call has failed; and its result, or the text of its failure."""
     try:
-        fn, logging, about = pickle.loads(call)
+        fn, logging, about, argument = pickle.loads(message)
         with background_task_log(logging, about):
-            return b"", fn(argument)
+            return False, fn(argument)
     except BaseException:
-        return b"!", traceback.format_exc().encode()
-
-
-def _send(to: IO[Any], data: bytes) -> None:
-    to.write(_LENGTH.pack(len(data)))
-    to.write(data)
-    to.flush()
-
-
-def _receive(of: IO[Any]) -> bytes:
-    (length,) = _LENGTH.unpack(_exactly(of, _LENGTH.size))
-    return _exactly(of, length)
-
-
-def _exactly(of: IO[Any], count: int) -> bytes:
-    data: bytes = of.read(count)
-    if len(data) < count:
-        raise EOFError("the other side is gone")
-    return data
+        return True, traceback.format_exc().encode()
