@@ -25,6 +25,12 @@ def json_decoder(kind: type[T], **options: Any) -> Callable[[bytes | str], T]:
         return msgspec.json.Decoder(kind, **options).decode
 
 
+def json_lines_decoder(kind: type[T]) -> Callable[[bytes | str], list[T]]:
+    """Decodes lines of JSON, each into a class."""
+    with BUILDING:
+        return msgspec.json.Decoder(kind).decode_lines
+
+
 def msgpack_decoder(kind: type[T], **options: Any) -> Callable[[bytes], T]:
     """Decodes msgpack into a class; ``options`` are those of ``msgspec.msgpack.Decoder``."""
     with BUILDING:

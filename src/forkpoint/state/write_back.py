@@ -47,8 +47,9 @@ class WriteBackStore:
         self._max_entries, self._max_bytes = min(max_entries, limit // _ENTRY_BYTES), min(limit, MAX_BYTES)
         self._held: dict[bytes, bytes | None] = {}
         self._bytes = self._epochs = 0
-        self._sids: set[bytes] = set()  # of the held keys
-        self._empty: dict[bytes, bytes] = {}  # ranges of a state in a key group that have no entries, as timers' often
+        self._sids: set[bytes] = set()  # of the held keys that `_notice` has seen
+        self._empty: dict[bytes, bytes] = {}  # ranges of a state in a key group that had no entries then, as timers' often
+        self._unseen: list[Sequence[bytes]] = []  # the held keys of each epoch since `_notice`
         self._stored_size: StoreSize | None = None  # cached until the store changes
         self._base = self._version = store.version
 
@@ -79,6 +80,7 @@ class WriteBackStore:
         return self._store.scan(start, stop)
 
     def occupied(self, ranges: Sequence[Range]) -> list[Range]:
+        self._notice()
         if self._empty:
             known = self._empty.get
             ranges = [each for each in ranges if each[1] > known(each[0][:_PREFIX], b"")]
@@ -98,7 +100,23 @@ class WriteBackStore:
     def _touches(self, start: bytes, stop: bytes) -> bool:
         """Whether a range may contain held keys. Most scans are for one state's timers or map entries."""
         one_state = len(start) >= _PREFIX and stop <= prefix_stop(start[:_PREFIX])
+        if one_state:
+            self._notice()
         return not one_state or start[2:_PREFIX] in self._sids
+
+    def _notice(self) -> None:
+        """Look at the states of held keys. Only scans need them, and many jobs never scan."""
+        if self._unseen:
+            keys = self._unseen[0] if len(self._unseen) == 1 else self._held
+            self._sids.update(map(_SID, self._fill(keys)))
+            self._unseen.clear()
+
+    def _fill(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Forget that the ranges of these keys are empty. Returns their prefixes."""
+        prefixes = set(map(_GROUP_AND_SID, keys))
+        for prefix in self._empty.keys() & prefixes:
+            del self._empty[prefix]
+        return prefixes
 
     def apply(self, changes: Changes, version: int, base: int) -> None:
         current = self.version
@@ -107,16 +125,16 @@ class WriteBackStore:
         check_base("in memory", current, base)
         if not all(changes.keys):
             raise StorageError("a store key has at least one byte, got an empty one")
-        for prefix in self._empty.keys() & set(map(_GROUP_AND_SID, changes.keys)) if self._empty else ():
-            del self._empty[prefix]
         if not self._held and len(changes) > self._max_entries:  # so many that nothing is held of them
+            if self._empty:
+                self._fill(changes.keys)
             self._store.apply(changes, version, base)
             self._base = self._version = version
             self._stored_size = None
             self._stored(version)
             return
         self._held.update(zip(changes.keys, changes.values, strict=True))
-        self._sids.update(map(_SID, changes.keys))
+        self._unseen.append(changes.keys)
         self._bytes += sum(map(len, filter(None, changes.values)))
         self._version = version
         self._epochs += 1
@@ -127,13 +145,15 @@ class WriteBackStore:
         """Write the held changes to the store, where other processes see them."""
         version = self.version  # may drop the held changes
         if self._base < version:
+            if self._empty:
+                self._notice()
             self._store.apply(Changes(list(self._held), list(self._held.values())), version, self._base)
             self._base = version
             self._drop()
             self._stored(version)
 
     def _drop(self) -> None:
-        self._held, self._sids = {}, set()
+        self._held, self._sids, self._unseen = {}, set(), []
         self._bytes = self._epochs = 0
         self._stored_size = None
 

@@ -21,6 +21,7 @@ import pyarrow.json as pajson
 
 from forkpoint.connectors.formats.batches import BatchDeserializationSchema, Declared, Part, elements_of, read_each, spans
 from forkpoint.connectors.formats.columns import is_utf8, kinds, text_schema, typed_columns
+from forkpoint.connectors.formats.flat_json import FlatJson, is_flat
 from forkpoint.connectors.formats.jsonable import TimestampFormat, encode_columns, encode_lines
 from forkpoint.connectors.formats.records import RecordConverter, Unreadable
 from forkpoint.contract.format import SerializationSchema
@@ -52,6 +53,7 @@ class JsonText:
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         self._ignores = False  # whether records have other fields
+        self._flat = FlatJson(type) if type is not None and is_flat(type) else None
 
     def decode(self, text: bytes) -> Any:
         """The value of one JSON text. Raises Unreadable."""
@@ -71,6 +73,8 @@ class JsonText:
         """
         if not self.fast or self._type is None or len(data) > _MAX_BYTES or not is_utf8(data):
             return None
+        if self._flat is not None and not self._ignores and (found := self._flat.columns(data, rows)) is not None:
+            return found
         table = None if self._ignores else self._read(data, self._exact)
         if table is None:
             if _may_be_too_deep(data, rows) or pc.match_substring_regex(pa.scalar(data), _NOT_FINITE).as_py():
@@ -246,7 +250,7 @@ class JsonRowSerializationSchema(Declared, SerializationSchema[T], Generic[T]):
         lines = None if table is None else encode_columns(table, self._type, self.timestamp_format)
         if lines is None:
             lines = encode_lines(elements_of(batch.values, self._type), self._type, self.timestamp_format)
-        return pa.array(lines.split(b"\n")[:-1], pa.binary())
+        return pc.split_pattern(pa.array([lines], pa.binary()), b"\n")[0].values[:-1]
 
     class Builder:
         """Builds a JsonRowSerializationSchema."""

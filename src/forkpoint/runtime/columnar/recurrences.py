@@ -118,7 +118,8 @@ class Recurrences:
         values, seeds, sizes = self._full(of), self._seeds[column], self._segments.sizes
         if max(map(abs, values.bounds)) * int(sizes.max()) + max(map(abs, seeds.bounds)) > _HIGH:
             return False
-        data, starts = np.where(self._after[there], values.data, 0), self._segments.starts[:-1]
+        has_value, starts = self._after[there], self._segments.starts[:-1]
+        data = values.data if has_value.all() else np.where(has_value, values.data, 0)
         running = np.cumsum(data)
         running += np.repeat(np.where(self._seeds[there], seeds.data, 0) - running[starts] + data[starts], sizes)
         self._found(column, Ints(running))

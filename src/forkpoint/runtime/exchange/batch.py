@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -374,6 +375,7 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
         only = batches[0]
         only.ordered = False
         return only
+    batches = successive(batches)
     columns = all(b.table is not None for b in batches)
     derived = columns and all(b.time_column is not None for b in batches)
     timed = not derived and any(b.timestamps is not None for b in batches)
@@ -390,6 +392,23 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
         keys=[k for b in batches for k in b.keys or ()] if all(b.keys is not None for b in batches) else None,
         ordered=False,
     )
+
+
+def successive(batches: Sequence[Batch]) -> Sequence[Batch]:
+    """The batches in an order in which each begins after the one before it has ended, if there is one, as with runs of a
+    source's splits without watermarks; then nothing has to be sorted. Otherwise unchanged."""
+    if not all(b.ordered and b.size for b in batches):
+        return batches
+    spans = sorted((_coordinates_at(b, 0), _coordinates_at(b, -1), i) for i, b in enumerate(batches))
+    follow = all(before[1] < after[0] for before, after in pairwise(spans))
+    return [batches[i] for _, _, i in spans] if follow else batches
+
+
+def _coordinates_at(batch: Batch, row: int) -> tuple[int, int, int]:
+    """What `sort_order` sorts by."""
+    at = batch.positions, batch.splits
+    position, split = (numbers if isinstance(numbers, int) else int(numbers[row]) for numbers in at)
+    return position, split, int(batch.sequence[row])
 
 
 def joined(parts: list[Longs | int], batches: Sequence[Batch]) -> Longs | int:

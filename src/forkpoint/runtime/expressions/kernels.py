@@ -332,7 +332,9 @@ def _divided(operation: str, left: Ints, right: Ints) -> Ints:
     if operation == "//":
         return Ints(quotient, (low // b, high // b))
     # numpy divides by one number many times faster than it finds the remainder.
-    return Ints(a - quotient * b, (0, b - 1))
+    quotient *= -b
+    quotient += a
+    return Ints(quotient, (0, b - 1))
 
 
 def _of_floats(operation: str, kinds: list[str], left: Any, right: Any) -> Any:

@@ -1,0 +1,65 @@
+"""Reads JSON lines of flat records with msgspec's decoder, which takes less time than Arrow's parser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from forkpoint.decoders import json_lines_decoder
+from forkpoint.types import Field, TypeInformation
+from forkpoint.types.kinds.scalars import ScalarType
+
+_CLASSES: dict[str, Any] = {"boolean": bool, "int": int, "long": int, "double": float, "string": str}
+
+
+class FlatJson:
+    """Reads lines into columns of a type that `is_flat`."""
+
+    def __init__(self, type: TypeInformation) -> None:
+        fields = type.fields or ()
+        places = [f"f{i}" for i in range(len(fields))]  # a name may be no identifier
+        self._schema = type.arrow_schema
+        self._values_of = [attrgetter(place) for place in places]
+        record = msgspec.defstruct(
+            "Record",
+            [(place, *_declared(field)) for place, field in zip(places, fields, strict=True)],
+            rename={place: field.encoded_name for place, field in zip(places, fields, strict=True)},
+            kw_only=True,
+            gc=False,
+            forbid_unknown_fields=True,  # it would not check their values
+        )
+        self._decode: Callable[[bytes], list[Any]] = json_lines_decoder(record)
+
+    def columns(self, data: bytes, rows: int) -> pa.RecordBatch | None:
+        """The columns of ``rows`` lines. None if a line is no record with all required fields and no others, or a value does not
+        fit its field."""
+        try:
+            records = self._decode(data)
+            if len(records) != rows:
+                return None
+            columns = [pa.array(list(map(of, records)), t) for of, t in zip(self._values_of, self._schema.types, strict=True)]
+        except (ValueError, ArithmeticError, RecursionError):  # msgspec's errors, Arrow's, too large an integer
+            return None
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def is_flat(type: TypeInformation | None) -> bool:
+    """Whether the type is a record of numbers, texts and truth values."""
+    return type is not None and bool(type.fields) and all(_class_of(field.type) is not None for field in type.fields or ())
+
+
+def _class_of(type: TypeInformation) -> Any:
+    inner = type.children[0] if type.kind == "optional" else type
+    return _CLASSES.get(inner.kind) if isinstance(inner, ScalarType) else None
+
+
+def _declared(field: Field) -> tuple[Any, ...]:
+    """The class, and None as default if a missing value is one."""
+    of = _class_of(field.type)
+    if field.type.kind != "optional":
+        return (of,)
+    return (of | None, None) if not field.has_default or field.make_default() is None else (of | None,)
