@@ -43,6 +43,10 @@ PLAIN = Types.ROW_NAMED(
     ["l", "i", "b", "d", "f", "s", "t"],
     [Types.LONG(), Types.INT(), Types.BYTE(), Types.DOUBLE(), Types.FLOAT(), Types.STRING(), Types.BOOLEAN()],
 )
+FLAT = Types.ROW_NAMED(
+    ["l", "i", "d", "s", "t"], [Types.LONG(), Types.INT(), Types.DOUBLE(), Types.STRING(), Types.BOOLEAN()]
+)
+"""What msgspec's decoder of records reads."""
 TIMES = type_of(Moments)
 
 
@@ -114,9 +118,9 @@ def objects(draw: Any, names: list[str]) -> bytes:
 
 
 @st.composite
-def good_objects(draw: Any) -> bytes:
-    """Mostly what Arrow can read, with a number or an ignored field that it might read in another way."""
-    value = {
+def good_objects(draw: Any, names: str = "libdfst") -> bytes:
+    """Mostly what columns can be read from, with a number or an ignored field that might be read in another way."""
+    values = {
         "l": str(draw(st.integers(-(2**63), 2**63 - 1))),
         "i": str(draw(st.integers(-(2**31), 2**31 - 1))),
         "b": str(draw(st.integers(-128, 127))),
@@ -125,6 +129,7 @@ def good_objects(draw: Any) -> bytes:
         "s": draw(STRINGS),
         "t": draw(st.sampled_from(["true", "false", "null"])),
     }
+    value = {name: values[name] for name in names}
     if draw(st.booleans()):
         value["other"] = draw(VALUES)
     if draw(st.booleans()):
@@ -171,9 +176,16 @@ def test_almost_good_messages_are_read_as_one_by_one(values: list[bytes]) -> Non
     check(PLAIN, values, fail_on_missing_field=True)
 
 
+@given(st.lists(good_objects("lidst"), min_size=1, max_size=4))
+def test_flat_messages_are_read_as_one_by_one(values: list[bytes]) -> None:
+    check(FLAT, values)
+    check(Order, [value.replace(b'"l":', b'"id":').replace(b'"s":', b'"item":').replace(b'"d":', b'"price":') for value in values])
+
+
 @given(st.lists(st.lists(PIECES, max_size=4).map(b"".join), max_size=5))
 def test_boundaries_of_messages_are_kept(values: list[bytes]) -> None:
     check(PLAIN, values)
+    check(FLAT, values)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5))

@@ -72,7 +72,8 @@ class RabbitMQ(Server):
             "ERL_EPMD_PORT": str(self._epmd),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",  # else it is not to be stopped right after its node was killed
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none +S 2 -mnesia dump_log_write_threshold 1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none +S 2 "
+            "-mnesia dump_log_write_threshold 1",
             "RABBITMQ_CONF_ENV_FILE": str(d / "none"),
             "RABBITMQ_PID_FILE": str(d / "pid"),
         }
