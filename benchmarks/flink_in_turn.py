@@ -1,15 +1,18 @@
-"""Runs a job on sides of forkpoint and of Flink in Java, in turn on the same machine, and prints their throughputs."""
+"""Runs jobs on sides of forkpoint and of Flink in Java, in turn on the same machine, prints their throughputs, and puts them into
+flink.json, in the form of bench.json."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from servers.jars import compiled, jars, java
@@ -17,6 +20,8 @@ from servers.jars import compiled, jars, java
 OPENS = [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time")]
 FLINK = {"flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
 """Flink's sides, with their state backends."""
+REFERENCES = {"flink-heap": "Flink heap", "flink-rocksdb": "Flink RocksDB"}
+FIGURES = Path("flink.json")
 
 
 def java_command(server: str, program: Path, *arguments: str) -> list[str]:
@@ -43,13 +48,15 @@ def seconds(side: str, command: list[str], directory: Path, parallelism: int) ->
 
 def compare(
     description: str | None,
+    kind: str,
     unit: str,
     jobs: Iterable[str],
     sides: list[str],
     default: list[str],
     per_second: Callable[[str, str, int], float],
 ) -> None:
-    """Measure each job on each side, as the command line says. ``per_second``: of a side, a job and a parallelism."""
+    """Measure each job on each side, as the command line says. ``kind``: of the jobs, before their names in flink.json.
+    ``per_second``: of a side, a job and a parallelism."""
     arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="+", choices=jobs, default=list(jobs))
     arguments.add_argument("--sides", nargs="+", choices=sides, default=default)
@@ -66,3 +73,28 @@ def compare(
         for side, values in found.items():
             ratio = "" if heap is None else f"{statistics.median(a / b for a, b in zip(values, heap, strict=True)):14.2f}"
             print(f"{job:12}{side:16}{statistics.median(values):12,.0f}{ratio}", flush=True)
+        save([figure for side in found if side not in FLINK for figure in figures(f"{kind} {job}, {side}", unit, side, found)])
+
+
+def figures(name: str, unit: str, side: str, found: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """A side of forkpoint against each of Flink's that were measured: medians of the rounds."""
+    return [
+        {
+            "name": name,
+            "value": statistics.median(found[side]),
+            "unit": unit,
+            "reference": reference,
+            "reference_value": statistics.median(found[flink]),
+            "ratio": statistics.median(a / b for a, b in zip(found[side], found[flink], strict=True)),
+        }
+        for flink, reference in REFERENCES.items()
+        if flink in found
+    ]
+
+
+def save(new: Sequence[dict[str, Any]]) -> None:
+    """Put figures into flink.json, in place of earlier ones of the same names."""
+    names = {figure["name"] for figure in new}
+    before = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else []
+    kept = [figure for figure in before if figure["name"] not in names]
+    FIGURES.write_text(json.dumps([*kept, *new], indent=2) + "\n", encoding="utf-8")

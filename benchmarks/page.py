@@ -1,4 +1,4 @@
-"""Puts the figures of bench.json and nexmark.json, as far as they are there, into the tables of docs/benchmarks.md.
+"""Puts the figures of bench.json, flink.json and nexmark.json, as far as they are there, into the tables of docs/benchmarks.md.
 
 python benchmarks/page.py
 """
@@ -43,6 +43,12 @@ def nexmark(figures: list[dict[str, Any]]) -> str:
     return "\n".join(filter(None, tables))
 
 
+def flink(figures: list[dict[str, Any]]) -> str:
+    """Figures of `flink_in_turn`."""
+    kinds = dict.fromkeys(figure["name"].split(" ")[0] for figure in figures)
+    return "\n".join(filter(None, (beside(kind, figures, ["Flink heap", "Flink RocksDB"]) for kind in kinds)))
+
+
 def beside(kind: str, figures: list[dict[str, Any]], references: list[str]) -> str:
     """A row for each name of a kind, with each reference's throughput, and how many times that forkpoint has."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
@@ -71,7 +77,7 @@ def beside(kind: str, figures: list[dict[str, Any]], references: list[str]) -> s
 def main() -> None:
     page = HOME / "docs" / "benchmarks.md"
     text = page.read_text(encoding="utf-8")
-    for name, tables in (("bench", table), ("nexmark", nexmark)):
+    for name, tables in (("bench", table), ("flink", flink), ("nexmark", nexmark)):
         if (file := HOME / f"{name}.json").exists():
             figures = json.loads(file.read_text(encoding="utf-8"))
             place = re.compile(rf"(<!-- {name}\.json: begin[^\n]*-->\n).*?(\n<!-- {name}\.json: end -->)", re.DOTALL)

@@ -87,6 +87,12 @@ def figures_table(rows: Sequence[Figure]) -> Table:
     return table
 
 
+def of_others(directory: Path) -> list[Figure]:
+    """The figures that other benchmarks have left here: those against Flink in Java."""
+    files = [directory / name for name in ("flink.json", "nexmark.json")]
+    return [Figure(**figure) for file in files if file.exists() for figure in json.loads(file.read_text(encoding="utf-8"))]
+
+
 def report(comparisons: Sequence[Comparison], results: Results, output: Path, console: Console) -> None:
     """Print both tables; write `output` if forkpoint's side was run."""
     console.print(runs_table(results))
@@ -95,3 +101,5 @@ def report(comparisons: Sequence[Comparison], results: Results, output: Path, co
         console.print(figures_table(rows))
         output.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
         console.print(f"written: {output}")
+    if others := of_others(output.parent):
+        console.print(figures_table(others))

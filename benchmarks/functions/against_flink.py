@@ -43,4 +43,4 @@ def events_per_second(side: str, job: str, parallelism: int) -> float:
 
 if __name__ == "__main__":
     sides = ["spark", "local", *FLINK]
-    flink_in_turn.compare(__doc__, "events/s", EVENTS, sides, ["spark", "local", "flink-heap"], events_per_second)
+    flink_in_turn.compare(__doc__, "function", "events/s", EVENTS, sides, ["spark", "local", "flink-heap"], events_per_second)

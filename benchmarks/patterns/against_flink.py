@@ -47,4 +47,4 @@ def events_per_second(side: str, pattern: str, parallelism: int) -> float:
 
 if __name__ == "__main__":
     sides = [*FORKPOINT, *FLINK]
-    flink_in_turn.compare(__doc__, "events/s", EVENTS, sides, [*FORKPOINT, "flink-heap"], events_per_second)
+    flink_in_turn.compare(__doc__, "pattern", "events/s", EVENTS, sides, [*FORKPOINT, "flink-heap"], events_per_second)

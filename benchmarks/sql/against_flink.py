@@ -86,4 +86,4 @@ def rows_per_second(side: str, query: str, parallelism: int) -> float:
 
 if __name__ == "__main__":
     sides = [*FORKPOINT, *FLINK]
-    flink_in_turn.compare(__doc__, "rows/s", QUERIES, sides, sides, rows_per_second)
+    flink_in_turn.compare(__doc__, "query", "rows/s", QUERIES, sides, sides, rows_per_second)

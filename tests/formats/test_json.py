@@ -43,9 +43,7 @@ PLAIN = Types.ROW_NAMED(
     ["l", "i", "b", "d", "f", "s", "t"],
     [Types.LONG(), Types.INT(), Types.BYTE(), Types.DOUBLE(), Types.FLOAT(), Types.STRING(), Types.BOOLEAN()],
 )
-FLAT = Types.ROW_NAMED(
-    ["l", "i", "d", "s", "t"], [Types.LONG(), Types.INT(), Types.DOUBLE(), Types.STRING(), Types.BOOLEAN()]
-)
+FLAT = Types.ROW_NAMED(["l", "i", "d", "s", "t"], [Types.LONG(), Types.INT(), Types.DOUBLE(), Types.STRING(), Types.BOOLEAN()])
 """What msgspec's decoder of records reads."""
 TIMES = type_of(Moments)
 
@@ -179,7 +177,9 @@ def test_almost_good_messages_are_read_as_one_by_one(values: list[bytes]) -> Non
 @given(st.lists(good_objects("lidst"), min_size=1, max_size=4))
 def test_flat_messages_are_read_as_one_by_one(values: list[bytes]) -> None:
     check(FLAT, values)
-    check(Order, [value.replace(b'"l":', b'"id":').replace(b'"s":', b'"item":').replace(b'"d":', b'"price":') for value in values])
+    check(
+        Order, [value.replace(b'"l":', b'"id":').replace(b'"s":', b'"item":').replace(b'"d":', b'"price":') for value in values]
+    )
 
 
 @given(st.lists(st.lists(PIECES, max_size=4).map(b"".join), max_size=5))

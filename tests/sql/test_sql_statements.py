@@ -82,7 +82,7 @@ def test_explain_advises_and_has_the_operators(t_env: fp.StreamTableEnvironment)
         nodes = {node["type"]: node for node in json.loads(operators)["nodes"]}
         assert nodes["table events"]["pact"] == "Data Source"
         (read,) = nodes["group by k"]["predecessors"]
-        assert (nodes["select"]["id"], read) == (read["id"], {"id": read["id"], "ship_strategy": "HASH"})
+        assert read == {"id": nodes["parts of groups"]["id"], "ship_strategy": "HASH"}
         assert [name for name, node in nodes.items() if node["pact"] == "Data Sink"] == sinks
     ((shown,),) = rows(t_env, "EXPLAIN PLAN_ADVICE SELECT k FROM events")
     assert shown.endswith("\n\nNo available advice...")

@@ -28,6 +28,7 @@ from forkpoint.relational.operators.joins.temporal_join import TemporalJoinSpec
 from forkpoint.relational.operators.keyed import key_by
 from forkpoint.relational.operators.match import match_spec
 from forkpoint.relational.operators.match import partition_key as partition_of_match
+from forkpoint.relational.operators.parts import PartsSpec
 from forkpoint.relational.operators.process import partition_key, process_spec
 from forkpoint.relational.operators.retention import Retention
 from forkpoint.relational.operators.select import OrderedSpec, UpsertSpec, select_spec
@@ -289,14 +290,16 @@ class Translator:
         inputs = {each.column: each.input for each in definition.accumulators if each.input is not None}
         items = (*keys, *(Item(name, of) for name, of in inputs.items())) or (_ROW,)
         windowed = definition.window_keys
-        parts = self._parts(definition) if windowed and in_several_windows(aggregate.input) else ()
+        parts: tuple[Edge, ...] = ()
+        if all(map(adds_parts, definition.accumulators)) and not is_updating(aggregate.input):
+            parts = self._parts(definition) if not windowed else self._slices(definition)
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = parts or self._select(aggregate.input, None, items)
         key = key_by(names, names, [each.of.type for each in keys])
         windows = WindowAggregateSpec(definition, parts=bool(parts))
         return Transformation(
-            windows if windowed else GroupAggregateSpec(definition, self._retention(aggregate)),
+            windows if windowed else GroupAggregateSpec(definition, self._retention(aggregate), parts=bool(parts)),
             f"group by {', '.join(names)}" if names else "aggregate",
             tuple(replace(edge, partitioning=key) for edge in upstream),
             row_type(schema, updating=not windowed),
@@ -304,10 +307,19 @@ class Translator:
         )
 
     def _parts(self, definition: GroupDefinition) -> tuple[Edge, ...]:
-        """The accumulators of parts of the rows of windows that overlap; none if those of all rows are no sum of them, or if the
-        windows' columns are needed before."""
+        """The accumulators of parts of the rows of groups."""
+        named = zip(definition.key_names, definition.aggregate.keys, strict=True)
+        keys = tuple(Item(name, key.of) for name, key in named)
+        parts = tuple(map(part_of, definition.accumulators))
+        inputs = tuple(Item(each.name, each.input) for each in parts if each.input is not None)
+        upstream = self._select(definition.aggregate.input, None, (*keys, *inputs) or (_ROW,))
+        fields = (*(Field(key.name, key.of.type) for key in keys), *(Field(each.name, each.type) for each in parts))
+        return (Edge(Transformation(PartsSpec(definition.key_names, parts), "parts of groups", upstream, row_type(fields))),)
+
+    def _slices(self, definition: GroupDefinition) -> tuple[Edge, ...]:
+        """The accumulators of parts of the rows of windows that overlap; none if the windows' columns are needed before."""
         window, bounds = definition.aggregate.input, definition.window_keys
-        if not (isinstance(window, Window) and all(map(adds_parts, definition.accumulators))):
+        if not (isinstance(window, Window) and in_several_windows(window)):
             return ()
         named = zip(definition.key_names, definition.aggregate.keys, strict=True)
         keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())

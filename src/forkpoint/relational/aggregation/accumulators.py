@@ -269,6 +269,16 @@ def accumulated(
     return pa.array(before + np.add.reduceat(numbers * ones, starts[:-1]), pa.int64())
 
 
+def of_each(accumulator: Accumulator, values: pa.Array | None, rows: int) -> pa.Array:
+    """The accumulators of so many single rows. Of one that `adds_parts`."""
+    if values is None:
+        return pa.repeat(pa.scalar(1, pa.int64()), rows)
+    if accumulator.kind == "count":
+        return values.is_valid().cast(pa.int64())
+    cast = values.cast(accumulator.type.arrow_type)
+    return cast.fill_null(0) if accumulator.kind == "sum" else cast
+
+
 _MERGING: dict[Kind, Kind] = {"count": "sum", "user": "merge", "kept": "merge"}
 
 
@@ -299,12 +309,19 @@ def decimal_sums(accumulator: Accumulator, saved: pa.Array, groups: Longs, value
 
 def _check_bounds(accumulator: Accumulator, numbers: Longs, weights: Longs, starts: Longs, before: Longs) -> None:
     """Raise JobFailed if a sum leaves 64 bits."""
+    if _most(before) + _most(numbers) * _most(weights) * len(numbers) < 2**62:
+        return
     estimate = np.add.reduceat(np.abs(numbers.astype(np.float64) * weights), starts[:-1]) + np.abs(before.astype(np.float64))
     for group in np.flatnonzero(estimate >= 2.0**62).tolist():
         rows = slice(starts[group], starts[group + 1])
         exact = int(before[group]) + sum(map(int.__mul__, numbers[rows].tolist(), weights[rows].tolist()))
         if not -(2**63) <= exact < 2**63:
             raise JobFailed(f"SUM({accumulator.input}) is {exact}, which exceeds BIGINT; CAST the argument AS DOUBLE")
+
+
+def _most(numbers: Longs) -> int:
+    """The largest absolute value."""
+    return max(int(numbers.max(initial=0)), -int(numbers.min(initial=0)))
 
 
 def _extreme(kind: Kind, values: pa.Array, starts: Longs, saved: pa.Array) -> pa.Array:

@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from forkpoint.functions import MapStateDescriptor, ValueStateDescriptor
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.relational.aggregation import ordered
-from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated, filtered_value
+from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, accumulated, filtered_value, merging, part_of
 from forkpoint.relational.changes import WEIGHT, never_added, weights_of, with_schema
 from forkpoint.relational.definitions.groups import GroupDefinition, described, split_filter, stored_definition
+from forkpoint.relational.expressions import Column
 from forkpoint.relational.operators.keyed import key_columns
 from forkpoint.relational.operators.multisets import Multiset, of_distinct, values_descriptor
 from forkpoint.relational.operators.replaced import Replaced
@@ -89,13 +90,14 @@ def _last(following: Mapping[str, str | None], name: str) -> str:
 @dataclass(frozen=True)
 class GroupAggregateSpec(KeyedSpec):
     """The input has a column for each key (``key_names``), for each accumulator's input (by its name), and weights if rows are
-    also removed."""
+    also removed. ``parts``: whether it has accumulators of rows in place of rows."""
 
     kind = "group_aggregate"
 
     definition: GroupDefinition
     retention: Retention = FOREVER
     sides: Sides = ()
+    parts: bool = False
 
     def states(self) -> list[DeclaredState]:
         groups = descriptor_of(self.definition, self.retention.of(0))
@@ -146,7 +148,7 @@ class GroupOperator(KeyedOperator):
         super().__init__(info, backend)
         self._in = info.operator.inputs[0].type
         definition, retention = spec.definition, spec.retention
-        self._definition, self._retention = definition, retention
+        self._definition, self._retention, self._parts = definition, retention, spec.parts
         self._readers = readers_of(definition, self._type, spec.sides)
         descriptor = descriptor_of(definition, retention.of(0))
         known = info.known_states.get(backend.sid(STATE_NAME))
@@ -214,7 +216,8 @@ class GroupOperator(KeyedOperator):
 
     def _adding(self, accumulator: Accumulator) -> Accumulator:
         """What adds the input's column to an accumulator."""
-        return accumulator
+        part = part_of(accumulator)
+        return replace(merging(part), input=Column(part.name, part.type)) if self._parts else accumulator
 
     def _write(self, update: Update, kept: Bools) -> None:
         """Save the groups that are kept, and clear the others."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.relational.aggregation.accumulators import Accumulator, accumulated
+from forkpoint.relational.aggregation.accumulators import Accumulator
+from forkpoint.relational.operators.parts import accumulated_parts
 from forkpoint.relational.operators.select import derived
 from forkpoint.relational.operators.windows import LAST, TIME, moments
 from forkpoint.relational.windows import Longs, Role, Windows, assigned, ends_by
 from forkpoint.runtime.columnar.codes import codes_of, distinct_codes
 from forkpoint.runtime.columnar.objects import columns_of
-from forkpoint.runtime.exchange.batch import Batch, column_ms, empty_batch, stable_order
+from forkpoint.runtime.exchange.batch import Batch, column_ms, empty_batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 
@@ -55,26 +56,16 @@ class SlicesOperator:
         slices = times - (times - windows.offset_ms) % math.gcd(windows.size_ms, windows.step_ms)
         parts = [*map(table.column, keys), pa.array(slices), *_seen(windows, times, batch.positions)]
         firsts, which = distinct_codes(codes_of(parts))
-        starts = np.append(0, np.cumsum(np.bincount(which)))
-        state = self._accumulated(table, which, starts)
+        state = accumulated_parts(self._spec.accumulators, table, which)
         by_first = np.argsort(firsts)
         found = assigned(windows, slices[firsts[by_first]])
         of_groups, bounds = pa.array(by_first[found.rows]), {"start": found.starts, "end": found.ends}
         rows = firsts[by_first[found.rows]]
         columns = {name: table.column(name).take(pa.array(rows)) for name in keys}
-        columns |= {name: column.take(of_groups) for name, column in state.items()}
+        columns |= {each.name: column.take(of_groups) for each, column in zip(self._spec.accumulators, state, strict=True)}
         columns |= {name: moments(bounds[role], schema.field(name).type) for role, name in self._spec.bounds.items()}
         columns[LAST] = pa.array(found.last)
         return Outputs(derived(batch, rows, pa.RecordBatch.from_pydict({n: columns[n] for n in schema.names}), self._out))
-
-    def _accumulated(self, table: pa.RecordBatch, which: Longs, starts: Longs) -> dict[str, pa.Array]:
-        """The accumulators of groups. ``which``: the group of each row."""
-        order = pa.array(stable_order(which)[0] if self._inputs else which)
-        found = {}
-        for each in self._spec.accumulators:
-            values = None if each.input is None else table.column(each.name).take(order)
-            found[each.name] = accumulated(each, values, None, starts, pa.nulls(len(starts) - 1, each.type.arrow_type))
-        return found
 
     def close(self) -> None:
         return None

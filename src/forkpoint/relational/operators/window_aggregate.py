@@ -7,7 +7,7 @@ rows of a window that are not late precede its timer, so the result is final: ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from forkpoint.checkpoint.states import StateKind
 from forkpoint.graph.specs import DeclaredState
-from forkpoint.relational.aggregation.accumulators import ROWS, Accumulator, merging, part_of
+from forkpoint.relational.aggregation.accumulators import ROWS, part_of
 from forkpoint.relational.definitions.groups import GroupDefinition
-from forkpoint.relational.expressions import Column
 from forkpoint.relational.operators.group_aggregate import (
     STATE_NAME,
     Bools,
@@ -45,12 +44,9 @@ from forkpoint.types import TypeInformation
 
 @dataclass(frozen=True)
 class WindowAggregateSpec(GroupAggregateSpec):
-    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them. ``parts``:
-    whether it has accumulators of rows in place of rows."""
+    """The input has a column ``LAST`` if rows are in several windows: a row counts as late once, in the last of them."""
 
     kind = "window_aggregate"
-
-    parts: bool = False
 
     def states(self) -> list[DeclaredState]:
         return [*super().states(), DeclaredState(*timers_of(self.definition), None)]
@@ -63,7 +59,6 @@ class WindowAggregate(GroupOperator):
     def __init__(self, info: TaskInfo, backend: KeyedBackend, spec: WindowAggregateSpec) -> None:
         super().__init__(info, backend, spec)
         definition = spec.definition
-        self._parts = spec.parts
         self._end, self._rank = definition.window_keys["end"], firing_rank(info.operator.stage, event=True)
         name, kind = timers_of(definition)
         self._processing, self._queue = name == PROCESSING_TIMERS, TimerQueue(backend, name, kind, None)
@@ -93,10 +88,6 @@ class WindowAggregate(GroupOperator):
             return outputs(self._readers, lambda reader: processed_windows(reader, fired, epoch))
         ended = Ended.of(fired, of, groups)
         return outputs(self._readers, lambda reader: results_of_windows(reader, ended, self._rank), late)
-
-    def _adding(self, accumulator: Accumulator) -> Accumulator:
-        part = part_of(accumulator)
-        return replace(merging(part), input=Column(part.name, part.type)) if self._parts else accumulator
 
     def next_processing_timer_ms(self) -> int | None:
         return self._next_timer
