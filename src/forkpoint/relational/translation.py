@@ -317,9 +317,9 @@ class Translator:
         return (Edge(Transformation(PartsSpec(definition.key_names, parts), "parts of groups", upstream, row_type(fields))),)
 
     def _slices(self, definition: GroupDefinition) -> tuple[Edge, ...]:
-        """The accumulators of parts of the rows of windows that overlap; none if the windows' columns are needed before."""
+        """The accumulators of parts of the rows of windows; none if the windows' columns are needed before."""
         window, bounds = definition.aggregate.input, definition.window_keys
-        if not (isinstance(window, Window) and in_several_windows(window)):
+        if not isinstance(window, Window):
             return ()
         named = zip(definition.key_names, definition.aggregate.keys, strict=True)
         keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())

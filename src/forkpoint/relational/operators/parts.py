@@ -47,20 +47,32 @@ class PartsOperator:
             return Outputs(empty_batch(self._out))
         table = columns_of(batch, self._in)
         keys = [table.column(name) for name in self._spec.keys]
-        rows: Longs | None = None
-        if repeats(keys, batch.size):
-            rows, which = distinct_codes(codes_of(keys)) if keys else (np.zeros(1, np.int64), np.zeros(batch.size, np.int64))
-            columns = [
-                *(column.take(pa.array(rows)) for column in keys),
-                *accumulated_parts(self._spec.accumulators, table, which),
-            ]
-        else:
-            inputs_of = ((each, None if each.input is None else table.column(each.name)) for each in self._spec.accumulators)
-            columns = [*keys, *(of_each(each, values, batch.size) for each, values in inputs_of)]
-        return Outputs(derived(batch, rows, pa.RecordBatch.from_arrays(columns, self._out.arrow_schema.names), self._out))
+        rows, state = parts_of_groups(self._spec.accumulators, table, keys)
+        if rows is not None:
+            keys = [column.take(pa.array(rows)) for column in keys]
+        columns = pa.RecordBatch.from_arrays([*keys, *state], self._out.arrow_schema.names)
+        return Outputs(derived(batch, rows, columns, self._out))
 
     def close(self) -> None:
         return None
+
+
+def parts_of_groups(
+    accumulators: Sequence[Accumulator], table: pa.RecordBatch, keys: Sequence[pa.Array]
+) -> tuple[Longs | None, list[pa.Array]]:
+    """The accumulators of parts of groups, and the first row of each part; None: each row is a part. All rows of a part have the
+    same keys."""
+    values = [None if each.input is None else table.column(each.name) for each in accumulators]
+    if not repeats(keys, table.num_rows):
+        return None, [of_each(each, column, table.num_rows) for each, column in zip(accumulators, values, strict=True)]
+    rows, which = distinct_codes(codes_of(keys) if keys else np.zeros(table.num_rows, np.int64))
+    starts = np.append(0, np.cumsum(np.bincount(which)))
+    order = pa.array(stable_order(which)[0])
+    found = []
+    for each, column in zip(accumulators, values, strict=True):
+        saved = pa.nulls(len(rows), each.type.arrow_type)
+        found.append(accumulated(each, None if column is None else column.take(order), None, starts, saved))
+    return rows, found
 
 
 def repeats(keys: Sequence[pa.Array], rows: int) -> bool:
@@ -75,14 +87,3 @@ def repeats(keys: Sequence[pa.Array], rows: int) -> bool:
         known = sampled * (sampled - 1) / equal  # how many equally frequent keys would have so many pairs
         rest = min(rest, known * -np.expm1(-rest / known))
     return bool(len(counts) - len(others) + rest < _WORTH * rows)
-
-
-def accumulated_parts(accumulators: Sequence[Accumulator], table: pa.RecordBatch, which: Longs) -> list[pa.Array]:
-    """The accumulators of groups. ``which``: the group of each row."""
-    starts = np.append(0, np.cumsum(np.bincount(which)))
-    order = pa.array(stable_order(which)[0])
-    found = []
-    for each in accumulators:
-        values = None if each.input is None else table.column(each.name).take(order)
-        found.append(accumulated(each, values, None, starts, pa.nulls(len(starts) - 1, each.type.arrow_type)))
-    return found

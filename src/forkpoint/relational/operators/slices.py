@@ -1,5 +1,5 @@
-"""Windows that overlap, before their rows are grouped: rows are added up by key and slice of time, and each slice is added, in
-place of its rows, to the windows that it is in."""
+"""Windows before their rows are grouped: rows are added up by key and slice of time, and each slice is added, in place of its
+rows, to the windows that it is in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.relational.aggregation.accumulators import Accumulator
-from forkpoint.relational.operators.parts import accumulated_parts
+from forkpoint.relational.operators.parts import parts_of_groups
 from forkpoint.relational.operators.select import derived
 from forkpoint.relational.operators.windows import LAST, TIME, moments
 from forkpoint.relational.windows import Longs, Role, Windows, assigned, ends_by
-from forkpoint.runtime.columnar.codes import codes_of, distinct_codes
 from forkpoint.runtime.columnar.objects import columns_of
 from forkpoint.runtime.exchange.batch import Batch, column_ms, empty_batch
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
@@ -55,8 +54,8 @@ class SlicesOperator:
         times = column_ms(table.column(TIME))
         slices = times - (times - windows.offset_ms) % math.gcd(windows.size_ms, windows.step_ms)
         parts = [*map(table.column, keys), pa.array(slices), *_seen(windows, times, batch.positions)]
-        firsts, which = distinct_codes(codes_of(parts))
-        state = accumulated_parts(self._spec.accumulators, table, which)
+        firsts, state = parts_of_groups(self._spec.accumulators, table, parts)
+        firsts = np.arange(batch.size) if firsts is None else firsts
         by_first = np.argsort(firsts)
         found = assigned(windows, slices[firsts[by_first]])
         of_groups, bounds = pa.array(by_first[found.rows]), {"start": found.starts, "end": found.ends}
