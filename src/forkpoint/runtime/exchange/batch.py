@@ -375,7 +375,6 @@ def concat(batches: Sequence[Batch], type: TypeInformation | None) -> Batch:
         only = batches[0]
         only.ordered = False
         return only
-    batches = successive(batches)
     columns = all(b.table is not None for b in batches)
     derived = columns and all(b.time_column is not None for b in batches)
     timed = not derived and any(b.timestamps is not None for b in batches)

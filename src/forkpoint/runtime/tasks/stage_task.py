@@ -15,7 +15,7 @@ from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import SinkSpec
 from forkpoint.graph.transformations import Broadcast, Forward, KeyBy
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Splits, Watermarks, origin_splits, watermarks_of
-from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread
+from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread, successive
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow, Snapshot, UserMetric
 from forkpoint.runtime.exchange.grouping import hottest_key, route, targets_of
@@ -138,7 +138,7 @@ class StageTask(Task):
         inputs = []
         for ordinal in range(max(e.ordinal for e in operator.inputs) + 1):
             type_ = next(e.type for e in operator.inputs if e.ordinal == ordinal)
-            batch = concat(batches.get(ordinal, ()), type_)
+            batch = concat(successive(batches.get(ordinal, ())), type_)
             batch = batch.in_order() if operator.stateful else batch
             keys = (e.partitioning for e in operator.inputs if e.ordinal == ordinal and isinstance(e.partitioning, KeyBy))
             if (key := next(keys, None)) is not None and (hottest := hottest_key(batch, key)) is not None:
