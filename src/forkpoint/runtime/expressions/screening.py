@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from forkpoint.errors import ForkpointError
+from forkpoint.types.kinds.classes import absent
 
 _KNOWN = frozenset(
     name
@@ -259,7 +260,7 @@ def is_plain_record(of: Any) -> bool:
         plain
         and not hasattr(of, "__post_init__")
         and (frozen or of.__setattr__ is object.__setattr__)
-        and all(each.default_factory is dataclasses.MISSING and each.init for each in fields)
+        and all(absent(each.default_factory) and each.init for each in fields)
         and reads_plainly(of, [each.name for each in fields])
     )
 
