@@ -325,6 +325,8 @@ STAYS = {
     "property": (lambda r: Doubled(r.a).twice, "uses .twice, which is not a field"),
     "unused failure": (unused, "computes a // b, but may not return it"),
     "upper": (lambda r: len(r.s.upper()), "uses .upper of s"),
+    "text in a constant": (lambda r: int(r.s in "abc"), "does more with an element than an expression"),
+    "invert": (lambda r: ~r.a, "does more with an element than an expression"),
     "hash": (lambda r: hash(r.a), "calls hash, which is not known"),
     "power": (lambda r: r.a**2, "computes a power"),
     "big": (lambda r: r.a + 2**64, "computes with 18446744073709551616"),

@@ -202,6 +202,8 @@ def followed(
     except NotAnExpression:
         raise
     except Exception as error:
+        if any(each.__name__ in str(error) for each in (Symbol, Record)):  # of Python, which does not ask the symbol
+            raise NotAnExpression("does more with an element than an expression") from error
         raise NotAnExpression(f"raises {type(error).__name__} when it is read: {error}") from error
     return found, frozenset(read if screened.asks_for_none else used), screened
 
