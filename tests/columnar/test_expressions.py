@@ -6,7 +6,7 @@ import math
 import pickle
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import NamedTuple
 
 import msgspec
@@ -325,6 +325,8 @@ STAYS = {
     "property": (lambda r: Doubled(r.a).twice, "uses .twice, which is not a field"),
     "unused failure": (unused, "computes a // b, but may not return it"),
     "upper": (lambda r: len(r.s.upper()), "uses .upper of s"),
+    "text in a constant": (lambda r: int(r.s in "abc"), "does more with an element than an expression"),
+    "invert": (lambda r: ~r.a, "does more with an element than an expression"),
     "hash": (lambda r: hash(r.a), "calls hash, which is not known"),
     "power": (lambda r: r.a**2, "computes a power"),
     "big": (lambda r: r.a + 2**64, "computes with 18446744073709551616"),
@@ -477,7 +479,15 @@ def test_it_computes_in_python_once_columns_differ(caplog, monkeypatch):
 
 def test_a_pickled_function_is_translated_alike():
     """As tasks get it: by value, with its globals, its closure and its classes."""
-    factor = 3
+
+    @dataclass
+    class Local:
+        n: int
+        s: str
+
+    factor, local = 3, type_of(Local)
+    fields(Local)[0].default_factory = type(MISSING)()  # as it arrives by value
+    assert "over columns" in told_of(mapped, lambda r: Local(s=r.s, n=r.a), ROWS, local)
     for fn in (lambda r: Pair(r.a * factor, r.s), lambda r: Pair(helper(r.a) * RATE, s=r.s)):
         sent = pickle.loads(dumps(fn))
         assert told_of(mapped, sent, ROWS, type_of(Pair)) == told_of(mapped, fn, ROWS, type_of(Pair))

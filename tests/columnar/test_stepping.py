@@ -251,6 +251,9 @@ BESIDES = {
 }
 
 
+KEPT_AND_SOUGHT = " return Out(r.k, n, f, s, s.startswith('x') or r.s.endswith('x')), State(n + r.a, f, 'x', 'x' in s)"
+
+
 @pytest.mark.parametrize("way", ["known", "both"])
 def test_recurrences_of_new_and_old_keys(way):
     """Each with keys that have no state yet, or one of an earlier epoch, or that some elements leave alone, or remove."""
@@ -261,6 +264,7 @@ def test_recurrences_of_new_and_old_keys(way):
         for n in RECURRENCES.values()
         for besides, start in BESIDES.items()
     ]
+    texts.append(f"def found(r, state):\n n, f, s, t = state or (0, 0.5, '', False)\n{KEPT_AND_SOUGHT}")
     for text in texts:
         stores = DictStore(), DictStore()
         with small_epochs(way) as computed:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forkpoint.cli.commands.run import run as run_command
 from forkpoint.driver.run.epoch_memory import FIRST_ROWS, LEAST_ROWS, EpochMemory
 from forkpoint.errors import ConfigError
 from forkpoint.graph.options import JobOptions
+from forkpoint.operations import RunRequest
 from forkpoint.runtime.exchange.control import Memory
 from forkpoint.wording import parse_bytes
 from programs import run_python
@@ -92,6 +94,13 @@ def test_a_process_that_is_too_large_at_any_size_of_epochs_is_named() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("512m", 512 * MIB), ("1.5 GB", 1536 * MIB), ("64MiB", 64 * MIB), (123, 123)])
 def test_sizes_are_read_as_in_spark_and_flink(text: object, expected: int) -> None:
     assert parse_bytes("--memory", text) == expected
+
+
+def test_the_command_line_of_a_request_has_a_size_that_the_command_reads_back() -> None:
+    request = RunRequest(__file__, memory_bytes=512 * MIB)
+    assert run_command.make_context("run", request.command_line).params["memory_bytes"] == 512 * MIB
+    with pytest.raises(ConfigError, match="512m"):
+        run_command.make_context("run", ["--memory", "", __file__])
 
 
 def test_a_size_without_a_unit_and_a_limit_below_what_python_takes_are_refused() -> None:

@@ -90,7 +90,7 @@ def start_options(command: Callable[..., None]) -> Callable[..., None]:
             "--memory",
             "memory_bytes",
             metavar="SIZE",
-            callback=lambda ctx, option, value: value and parse_bytes("--memory", value),
+            callback=lambda ctx, option, value: None if value is None else parse_bytes("--memory", value),
             help="Memory of each subtask, such as 512m: an epoch reads as many elements as fit.",
         ),
         allow_non_restored_option,

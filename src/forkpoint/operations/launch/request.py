@@ -106,7 +106,7 @@ class RunRequest:
             ("-p", self.parallelism),
             ("--max-parallelism", self.max_parallelism),
             ("--engine", self.engine),
-            ("--memory", self.memory_bytes),
+            ("--memory", None if self.memory_bytes is None else f"{self.memory_bytes}b"),
             *(("--map", f"{old}={new}") for old, new in restore.renames.items()),
             *(("--accept", f"{uid}=empty") for uid in restore.accept_empty),
             *(

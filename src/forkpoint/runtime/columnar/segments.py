@@ -117,6 +117,7 @@ def layers(segments: Segments, which: Bools) -> Iterator[tuple[Longs, Longs]]:
         at[:alive] += 1
 
 
+@np.errstate(all="ignore")  # inf - inf is nan in Python, without a warning
 def accumulated(ufunc: np.ufunc, values: Numbers, segments: Segments, seeds: Numbers) -> Numbers:
     """``ufunc.accumulate`` within each segment from its seed, strictly from left to right.
 

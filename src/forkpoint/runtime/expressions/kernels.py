@@ -105,8 +105,9 @@ class Evaluation:
             self.know(node, value)
 
     def know(self, node: Node, value: Any) -> None:
-        """Take the value of an expression as given."""
-        self._given[node] = self._found[node] = value
+        """Take the value of an expression as given. Constants stay what they are, as a text that is looked for must be."""
+        if node.operation != "constant":
+            self._given[node] = self._found[node] = value
 
     def have(self, index: int, column: Column) -> None:
         """Add or replace a column."""

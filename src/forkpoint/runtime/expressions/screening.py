@@ -254,12 +254,12 @@ def is_plain_record(of: Any) -> bool:
     owner: Any = next((base for base in of.__mro__ if "__dataclass_params__" in base.__dict__), None)
     plain = owner.__dataclass_params__.init and of.__init__ is owner.__dict__.get("__init__") and of.__new__ is object.__new__
     frozen = owner.__dataclass_params__.frozen
-    fields = dataclasses.fields(of)
+    fields, nothing = dataclasses.fields(of), type(dataclasses.MISSING)  # a class that came by value has another MISSING
     return bool(
         plain
         and not hasattr(of, "__post_init__")
         and (frozen or of.__setattr__ is object.__setattr__)
-        and all(each.default_factory is dataclasses.MISSING and each.init for each in fields)
+        and all(type(each.default_factory) is nothing and each.init for each in fields)
         and reads_plainly(of, [each.name for each in fields])
     )
 

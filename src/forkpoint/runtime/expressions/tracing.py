@@ -202,6 +202,8 @@ def followed(
     except NotAnExpression:
         raise
     except Exception as error:
+        if any(each.__name__ in str(error) for each in (Symbol, Record)):  # of Python, which does not ask the symbol
+            raise NotAnExpression("does more with an element than an expression") from error
         raise NotAnExpression(f"raises {type(error).__name__} when it is read: {error}") from error
     return found, frozenset(read if screened.asks_for_none else used), screened
 
@@ -232,8 +234,10 @@ def merged(trace: Trace, condition: Node, one: Node, other: Node) -> Node:
     """One of two expressions, by a condition."""
     if one is other and not any(each.can_fail for each in parts_of((condition,))):
         return one
-    if one.kind != other.kind or one.kind == "other":
+    if one.kind != other.kind:
         raise NotAnExpression(f"returns {one} or {other}, of different types")
+    if one.kind == "other":
+        raise NotAnExpression(f"chooses {one} or {other}, which are no numbers, bools or texts")
     if (one.is_truth, other.is_truth) == (True, False):
         return condition
     if (one.is_truth, other.is_truth) == (False, True):
