@@ -52,9 +52,9 @@ def is_flat(type: TypeInformation | None) -> bool:
     return type is not None and bool(type.fields) and all(_class_of(field.type) is not None for field in type.fields or ())
 
 
-def _class_of(type: TypeInformation) -> Any:
-    inner = type.children[0] if type.kind == "optional" else type
-    return _CLASSES.get(inner.kind) if isinstance(inner, ScalarType) else None
+def _class_of(of: TypeInformation) -> Any:
+    inner = of.children[0] if of.kind == "optional" else of
+    return _CLASSES.get(inner.kind) if type(inner) is ScalarType else None  # a Literal allows fewer values
 
 
 def _declared(field: Field) -> tuple[Any, ...]:
