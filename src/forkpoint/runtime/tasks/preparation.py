@@ -18,7 +18,7 @@ from forkpoint.decoders import msgpack_decoder
 from forkpoint.runtime.exchange.control import CatchUp, JobSpec
 from forkpoint.runtime.tasks.committed_state import Share
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
-from forkpoint.runtime.tasks.worker import open_cache
+from forkpoint.runtime.tasks.worker import open_cache, store_bytes
 from forkpoint.state import StoreKind, destroy_store, key_group_range
 from forkpoint.storage.base import open_storage
 from forkpoint.storage.private import make_own_directory
@@ -69,7 +69,7 @@ def prepare_store(encoded: bytes) -> bytes:
     directory = Path(work.local_dir) / str(work.subtask)
     make_own_directory(str(directory))
     share = Share(work.subtask, *key_group_range(work.subtask, work.parallelism, work.max_parallelism))
-    store = open_cache(work.store, directory)
+    store = open_cache(work.store, directory, store_bytes(work.memory_bytes))
     try:
         state = SubtaskState(store, open_storage(work.storage_url), JobPaths(work.job), share, memory_bytes=work.memory_bytes)
         caught_up = state.prepare(work.epoch)

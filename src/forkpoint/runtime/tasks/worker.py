@@ -59,7 +59,7 @@ class Worker:
             # With other kinds of stores, a process that takes over cannot read the previous process's store anyway.
             shared = self.spec.several_processes and self.spec.store == "lmdb"
             host = HostChanges(directory.with_name(f"{subtask}.changes")) if shared else None
-            share_bytes = self.spec.memory_bytes and self.spec.memory_bytes // STORE_SHARE
+            share_bytes = store_bytes(self.spec.memory_bytes)
             store = open_cache(self.spec.store, directory, share_bytes)
             if self.spec.store != "dict":
                 stored = (lambda version: None) if host is None else host.remove
@@ -134,7 +134,13 @@ def listeners_of(graph: JobGraph) -> list[Operator]:
     return [o for o in graph.operators if isinstance(o.spec, RunnableSpec) and isinstance(o.spec.function, CheckpointListener)]
 
 
-STORE_SHARE = 8  # of a subtask's memory, for its store, and for the changes that wait for it
+_STORE_SHARE = 8  # of a subtask's memory, for its store, and for the changes that wait for it
+
+
+def store_bytes(memory_bytes: int | None) -> int | None:
+    """The share that a subtask's store, and that the changes which wait for it, may take of its memory."""
+    return memory_bytes and memory_bytes // _STORE_SHARE
+
 
 _workers: dict[tuple[int, str], Worker] = {}
 
