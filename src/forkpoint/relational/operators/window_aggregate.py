@@ -186,7 +186,7 @@ class Ended:
 
     @cached_property
     def order(self) -> Longs:
-        return self.keys.tie_breakers
+        return self.keys.hashes.astype(np.int64)  # several times faster than `tie_breakers`, and as stable
 
 
 def results_of_windows(reader: Reader, ended: Ended | None, rank: int) -> Batch:

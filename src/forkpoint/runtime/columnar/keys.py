@@ -84,10 +84,13 @@ class KeySet:
         return pa.array(list(map(self.type.encode, self.type.from_arrow(self.column))), pa.binary())
 
     @cached_property
+    def hashes(self) -> npt.NDArray[np.uint32]:
+        is_struct = pa.types.is_struct(self.column.type)
+        return hash_encoded(to_list(self.encoded)) if is_struct else hash_column(self.column, self.type)
+
+    @cached_property
     def groups(self) -> npt.NDArray[Any]:
-        if pa.types.is_struct(self.column.type):
-            return np.asarray(key_group(hash_encoded(to_list(self.encoded)), self.max_parallelism))
-        return np.asarray(key_group(hash_column(self.column, self.type), self.max_parallelism))
+        return np.asarray(key_group(self.hashes, self.max_parallelism))
 
     @cached_property
     def tie_breakers(self) -> Longs:
