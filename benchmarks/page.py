@@ -45,8 +45,10 @@ def nexmark(figures: list[dict[str, Any]]) -> str:
 
 def flink(figures: list[dict[str, Any]]) -> str:
     """Figures of `flink_in_turn`."""
-    kinds = dict.fromkeys(figure["name"].split(" ")[0] for figure in figures)
-    return "\n".join(filter(None, (beside(kind, figures, ["Flink heap", "Flink RocksDB"]) for kind in kinds)))
+    of_kinds: dict[str, dict[str, None]] = {}  # the references of each kind
+    for figure in figures:
+        of_kinds.setdefault(figure["name"].split(" ")[0], {})[figure["reference"]] = None
+    return "\n".join(beside(kind, figures, list(references)) for kind, references in of_kinds.items())
 
 
 def beside(kind: str, figures: list[dict[str, Any]], references: list[str]) -> str:
