@@ -216,8 +216,10 @@ class GroupOperator(KeyedOperator):
 
     def _adding(self, accumulator: Accumulator) -> Accumulator:
         """What adds the input's column to an accumulator."""
+        if not self._parts:
+            return accumulator
         part = part_of(accumulator)
-        return replace(merging(part), input=Column(part.name, part.type)) if self._parts else accumulator
+        return replace(merging(part), input=part.input or Column(part.name, part.type))  # errors name the query's own
 
     def _write(self, update: Update, kept: Bools) -> None:
         """Save the groups that are kept, and clear the others."""
