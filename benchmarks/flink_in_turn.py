@@ -10,9 +10,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from servers.jars import compiled, jars, java
@@ -22,6 +22,24 @@ FLINK = {"flink-heap": "hashmap", "flink-rocksdb": "rocksdb"}
 """Flink's sides, with their state backends."""
 REFERENCES = {"flink-heap": "Flink heap", "flink-rocksdb": "Flink RocksDB"}
 FIGURES = Path("flink.json")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One entry of flink.json or nexmark.json, as in bench.json."""
+
+    name: str
+    value: float
+    unit: str
+    reference: str
+    reference_value: float
+    ratio: float
+
+    @staticmethod
+    def of(name: str, unit: str, ours: Sequence[float], reference: str, theirs: Sequence[float]) -> Figure:
+        """Medians of the rounds."""
+        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        return Figure(name, statistics.median(ours), unit, reference, statistics.median(theirs), ratio)
 
 
 def java_command(server: str, program: Path, *arguments: str) -> list[str]:
@@ -73,28 +91,14 @@ def compare(
         for side, values in found.items():
             ratio = "" if heap is None else f"{statistics.median(a / b for a, b in zip(values, heap, strict=True)):14.2f}"
             print(f"{job:12}{side:16}{statistics.median(values):12,.0f}{ratio}", flush=True)
-        save([figure for side in found if side not in FLINK for figure in figures(f"{kind} {job}, {side}", unit, side, found)])
+        ours = [side for side in found if side not in FLINK]
+        theirs = [side for side in REFERENCES if side in found]
+        save([Figure.of(f"{kind} {job}, {a}", unit, found[a], REFERENCES[b], found[b]) for a in ours for b in theirs])
 
 
-def figures(name: str, unit: str, side: str, found: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """A side of forkpoint against each of Flink's that were measured: medians of the rounds."""
-    return [
-        {
-            "name": name,
-            "value": statistics.median(found[side]),
-            "unit": unit,
-            "reference": reference,
-            "reference_value": statistics.median(found[flink]),
-            "ratio": statistics.median(a / b for a, b in zip(found[side], found[flink], strict=True)),
-        }
-        for flink, reference in REFERENCES.items()
-        if flink in found
-    ]
-
-
-def save(new: Sequence[dict[str, Any]]) -> None:
+def save(new: Sequence[Figure]) -> None:
     """Put figures into flink.json, in place of earlier ones of the same names."""
-    names = {figure["name"] for figure in new}
+    names = {figure.name for figure in new}
     before = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else []
     kept = [figure for figure in before if figure["name"] not in names]
-    FIGURES.write_text(json.dumps([*kept, *new], indent=2) + "\n", encoding="utf-8")
+    FIGURES.write_text(json.dumps([*kept, *map(asdict, new)], indent=2) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nexmark_queries import QUERIES, program, side_input, source, write_side_input
-from sides import FLINK, ON_PYFLINK, PYFLINK, Side, running
+from sides import FLINK, ON_PYFLINK, PYFLINK, Figure, Side, running
 from stream_programs import PROGRAMS
 
 PER_SECOND = 100_000
@@ -57,18 +57,6 @@ REFERENCES = {
     "flink-heap-unbatched": "Flink heap, mini-batch off",
     "pyflink": "PyFlink",
 }
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One entry of nexmark.json, as in bench.json."""
-
-    name: str
-    value: float
-    unit: str
-    reference: str
-    reference_value: float
-    ratio: float
 
 
 @dataclass(frozen=True)
@@ -159,14 +147,7 @@ def of_query(found: dict[Run, list[float]]) -> Iterator[Figure]:
     for run, values in found.items():
         for reference, theirs in found.items():
             if run.side not in REFERENCES and run.against(reference):
-                yield Figure(
-                    run.name,
-                    statistics.median(values),
-                    "events/s",
-                    REFERENCES[reference.side],
-                    statistics.median(theirs),
-                    statistics.median(a / b for a, b in zip(values, theirs, strict=True)),
-                )
+                yield Figure.of(run.name, "events/s", values, REFERENCES[reference.side], theirs)
 
 
 if __name__ == "__main__":

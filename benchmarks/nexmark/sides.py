@@ -17,6 +17,7 @@ HOME = HERE.parents[1]
 sys.path.append(str(HERE.parent))
 sys.path.append(str(HOME / "tests"))
 from flink_in_turn import OPENS  # noqa: E402
+from flink_in_turn import Figure as Figure  # noqa: E402
 from scenarios import use_cores  # noqa: E402
 
 from servers.jars import compiled, jars, java  # noqa: E402

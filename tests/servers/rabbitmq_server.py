@@ -86,12 +86,16 @@ class RabbitMQ(Server):
 
     def kill(self) -> None:
         """Kill it once its queues are in their table: a killed broker can lose those that are only in Mnesia's log."""
-        metadata = self.directory / "mnesia" / self._node
-        while stored := b"".join(path.read_bytes() for path in metadata.glob("rabbit_durable_queue.DC?")):
-            if all(queue.encode() in stored for queue in self._queues):
-                break
+        while not all(map(self._is_stored, self._queues)):
             time.sleep(0.02)
         super().kill()
+
+    def _is_stored(self, queue: str) -> bool:
+        for table in (self.directory / "mnesia" / self._node).glob("rabbit_durable_queue.DC?"):
+            with suppress(FileNotFoundError):  # it is being replaced
+                if queue.encode() in table.read_bytes():
+                    return True
+        return False
 
     def stop(self) -> None:
         self._queues.clear()

@@ -53,7 +53,7 @@ from forkpoint.runtime.operators.event_time_sort import EventTimeSort, EventTime
 from forkpoint.runtime.operators.instances import KeyedSpec, ManagedState
 from forkpoint.runtime.operators.keyed_process import firing_rank
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, decode_timer_key, in_groups, sid_range, state_key, timer_key
+from forkpoint.state import decode_state_key, decode_timer_key, sid_ranges, state_key, timer_key
 from forkpoint.types import TypeInformation
 
 Comparator = Callable[[Any, Any], int]
@@ -306,8 +306,7 @@ class PatternMatching(KeyedOperator):
 
     def _stored_keys(self) -> list[bytes]:
         """All keys with partial matches."""
-        ranges = in_groups(range(*self._backend.groups), sid_range(0, self._sid))
-        store = self._backend.store
+        ranges, store = sid_ranges(*self._backend.groups, self._sid), self._backend.store
         return [decode_state_key(name).key for start, stop in store.occupied(ranges) for name, _ in store.scan(start, stop)]
 
     def _converted(self, stored: bytes, until_ms: int) -> Runs:

@@ -11,7 +11,7 @@ import msgspec
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.graph.transformations import Edge, Transformation
-from forkpoint.relational.aggregation.accumulators import adds_parts, part_of
+from forkpoint.relational.aggregation.accumulators import Accumulator, adds_parts, part_of
 from forkpoint.relational.canonical import both, canonical_with_columns, merged, pushed, replaced, through
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.definitions.groups import GroupDefinition, OtherView, View
@@ -292,7 +292,7 @@ class Translator:
         windowed = definition.window_keys
         parts: tuple[Edge, ...] = ()
         if all(map(adds_parts, definition.accumulators)) and not is_updating(aggregate.input):
-            parts = self._parts(definition) if not windowed else self._slices(definition)
+            parts = self._slices(definition, keys) if windowed else self._parts(definition, keys)
         if windowed and in_several_windows(aggregate.input):
             items = (*items, Item(LAST, Column(LAST, SqlType("BOOLEAN", nullable=False))))
         upstream = parts or self._select(aggregate.input, None, items)
@@ -306,29 +306,24 @@ class Translator:
             uid=self._uid(_role(definition), aggregate),
         )
 
-    def _parts(self, definition: GroupDefinition) -> tuple[Edge, ...]:
+    def _parts(self, definition: GroupDefinition, keys: tuple[Item, ...]) -> tuple[Edge, ...]:
         """The accumulators of parts of the rows of groups."""
-        named = zip(definition.key_names, definition.aggregate.keys, strict=True)
-        keys = tuple(Item(name, key.of) for name, key in named)
-        parts = tuple(map(part_of, definition.accumulators))
-        inputs = tuple(Item(each.name, each.input) for each in parts if each.input is not None)
+        parts, inputs = _parts_of(definition)
         upstream = self._select(definition.aggregate.input, None, (*keys, *inputs) or (_ROW,))
         fields = (*(Field(key.name, key.of.type) for key in keys), *(Field(each.name, each.type) for each in parts))
         return (Edge(Transformation(PartsSpec(definition.key_names, parts), "parts of groups", upstream, row_type(fields))),)
 
-    def _slices(self, definition: GroupDefinition) -> tuple[Edge, ...]:
+    def _slices(self, definition: GroupDefinition, keys: tuple[Item, ...]) -> tuple[Edge, ...]:
         """The accumulators of parts of the rows of windows; none if the windows' columns are needed before."""
         window, bounds = definition.aggregate.input, definition.window_keys
         if not isinstance(window, Window):
             return ()
-        named = zip(definition.key_names, definition.aggregate.keys, strict=True)
-        keys = tuple(Item(name, key.of) for name, key in named if name not in bounds.values())
-        parts = tuple(map(part_of, definition.accumulators))
-        inputs = tuple(Item(each.name, each.input) for each in parts if each.input is not None)
-        if any(column.name in window.names for item in (*keys, *inputs) for column in columns_of(item.of)):
+        parts, inputs = _parts_of(definition)
+        read = (*(key for key in keys if key.name not in bounds.values()), *inputs)
+        if any(column.name in window.names for item in read for column in columns_of(item.of)):
             return ()
-        upstream = self._select(window.input, None, (*keys, *inputs, Item(TIME, window.time)))
-        types = dict(zip(definition.key_names, (key.of.type for key in definition.aggregate.keys), strict=True))
+        upstream = self._select(window.input, None, (*read, Item(TIME, window.time)))
+        types = {key.name: key.of.type for key in keys}
         types |= {each.name: each.type for each in parts} | {LAST: SqlType("BOOLEAN", nullable=False)}
         fields = tuple(Field(name, of) for name, of in types.items())
         spec = SlicesSpec(window.windows, bounds, parts)
@@ -388,6 +383,12 @@ class Translator:
         hinted = any(any(hints.ttl_ms) for hints in below if hints)
         ttl_ms = tuple(ttl_of(node, ordinal, self.ttl_ms) for ordinal in range(len(inputs_of(node))))
         return Retention(ttl_ms, incomplete=hinted or self.ttl_ms is not None)
+
+
+def _parts_of(definition: GroupDefinition) -> tuple[tuple[Accumulator, ...], tuple[Item, ...]]:
+    """The accumulators of parts of groups, and their inputs."""
+    parts = tuple(map(part_of, definition.accumulators))
+    return parts, tuple(Item(each.name, each.input) for each in parts if each.input is not None)
 
 
 def _role(definition: GroupDefinition) -> str:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # `as` re-exports a name to type checkers
         range_for as range_for,
         sid_of as sid_of,
         sid_range as sid_range,
+        sid_ranges as sid_ranges,
         state_key as state_key,
         state_keys as state_keys,
         timer_key as timer_key,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 OPERATOR_KG = 0xFFFF
@@ -127,6 +128,12 @@ def in_groups(groups: Iterable[int], of_one: tuple[bytes, bytes]) -> list[tuple[
     """The range ``of_one`` of one key group, in each of several key groups."""
     start, stop = of_one[0][2:], of_one[1][2:]
     return [(kg + start, kg + stop) for kg in (group.to_bytes(2, "big") for group in groups)]
+
+
+@lru_cache(maxsize=1024)
+def sid_ranges(kg_start: int, kg_stop: int, sid: int) -> tuple[tuple[bytes, bytes], ...]:
+    """`sid_range` in each of several key groups, which some operators ask for in each epoch."""
+    return tuple(in_groups(range(kg_start, kg_stop), sid_range(0, sid)))
 
 
 def operator_range(sid: int, subtask: int | None = None) -> tuple[bytes, bytes]:

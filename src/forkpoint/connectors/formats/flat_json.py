@@ -20,14 +20,13 @@ class FlatJson:
     """Reads lines into columns of a type that `is_flat`."""
 
     def __init__(self, type: TypeInformation) -> None:
-        fields = type.fields or ()
-        places = [f"f{i}" for i in range(len(fields))]  # a name may be no identifier
+        fields = {f"f{i}": field for i, field in enumerate(type.fields or ())}  # a name may be no identifier
         self._schema = type.arrow_schema
-        self._values_of = [attrgetter(place) for place in places]
+        self._values_of = list(map(attrgetter, fields))
         record = msgspec.defstruct(
             "Record",
-            [(place, *_declared(field)) for place, field in zip(places, fields, strict=True)],
-            rename={place: field.encoded_name for place, field in zip(places, fields, strict=True)},
+            [(place, *_declared(field)) for place, field in fields.items()],
+            rename={place: field.encoded_name for place, field in fields.items()},
             kw_only=True,
             gc=False,
             forbid_unknown_fields=True,  # it would not check their values
@@ -47,9 +46,9 @@ class FlatJson:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def is_flat(type: TypeInformation | None) -> bool:
+def is_flat(type: TypeInformation) -> bool:
     """Whether the type is a record of numbers, texts and truth values."""
-    return type is not None and bool(type.fields) and all(_class_of(field.type) is not None for field in type.fields or ())
+    return bool(type.fields) and all(_class_of(field.type) is not None for field in type.fields or ())
 
 
 def _class_of(of: TypeInformation) -> Any:

@@ -23,7 +23,7 @@ from forkpoint.runtime.columnar.leaves import Codec, column_of
 from forkpoint.runtime.exchange.batch import Longs, stable_order
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.state.ttl import Stamps
-from forkpoint.state import decode_state_key, in_groups, sid_range
+from forkpoint.state import decode_state_key, sid_ranges
 from forkpoint.types import TypeInformation, Types
 from forkpoint.types.keys import canonical_column
 from forkpoint.types.kinds.records import RecordType
@@ -280,7 +280,7 @@ def stored_entries(
     backend: KeyedBackend, name: str, ttl_ms: int | None = None, *, together: bool = False
 ) -> list[tuple[bytes, bytes]]:
     """All entries of a state, except those that have expired; ``together``: with all others of their key."""
-    ranges = in_groups(range(*backend.groups), sid_range(0, backend.sid(name)))
+    ranges = sid_ranges(*backend.groups, backend.sid(name))
     found = [entry for start, stop in backend.store.occupied(ranges) for entry in backend.store.scan(start, stop)]
     groups = None
     if together and ttl_ms is not None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from functools import lru_cache
 
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, TimerService, epoch_ms
 from forkpoint.graph.specs import DeclaredState
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, sid_range, timer_key, timer_range
+from forkpoint.state import Range, decode_timer_key, in_groups, kg_of, sid_range, sid_ranges, timer_key, timer_range
 from forkpoint.types import TypeInformation
 
 EVENT_TIMERS = "_event_timers"
@@ -152,16 +151,10 @@ class TimerQueue:
 def _stored(backend: KeyedBackend, sid: int, until_ms: int) -> list[Range]:
     """The ranges of the store that may have timers up to and including a time."""
     store, (whole, until) = backend.store, (sid_range(0, sid), timer_range(0, sid, until_ms))
-    with_timers = store.occupied(_all_of(range(*backend.groups), sid))  # usually none, which the store knows
+    with_timers = store.occupied(sid_ranges(*backend.groups, sid))  # usually none, which the store knows
     if until == whole or not with_timers:
         return with_timers
     return store.occupied(in_groups([kg_of(start) for start, _ in with_timers], until))
-
-
-@lru_cache(maxsize=1024)
-def _all_of(groups: range, sid: int) -> tuple[Range, ...]:
-    """The ranges of a state in these key groups, which each epoch asks for."""
-    return tuple(in_groups(groups, sid_range(0, sid)))
 
 
 def timers_until(backend: KeyedBackend, sid: int, until_ms: int) -> list[bytes]:

@@ -37,7 +37,7 @@ from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec, st
 from forkpoint.runtime.operators.keyed_process import ElementContext, Emission, KeyContext, KeyedProcess, TimerContext
 from forkpoint.runtime.state.broadcast_state import BroadcastMap
 from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
-from forkpoint.state import decode_state_key, in_groups, sid_range
+from forkpoint.state import decode_state_key, sid_ranges
 from forkpoint.types import TypeInformation
 
 BroadcastStates = Callable[[MapStateDescriptor[Any, Any]], BroadcastMap]
@@ -206,7 +206,7 @@ class EveryKey:
         """A backend for the keys with entries in the store and without elements in the epoch."""
         own, sid = self._backend, self._backend.sid(descriptor.name)
         found: dict[bytes, None] = {}
-        for start, stop in own.store.occupied(in_groups(range(*own.groups), sid_range(0, sid))):
+        for start, stop in own.store.occupied(sid_ranges(*own.groups, sid)):
             found.update((decode_state_key(entry).key, None) for entry, _ in own.store.scan(start, stop))
         for key in own.key_bytes:
             found.pop(key, None)

@@ -27,7 +27,7 @@ from forkpoint.runtime.state.keyed_backend import ChangeLog, KeyedBackend
 from forkpoint.runtime.windows.columns import ColumnarUnsupported, ColumnKernel, Due, Rows, Status, Windows
 from forkpoint.runtime.windows.merging_windows import MERGING_WINDOWS
 from forkpoint.runtime.windows.spec import WindowSpec
-from forkpoint.state import in_groups, prefix_stop, sid_range
+from forkpoint.state import prefix_stop, sid_ranges
 
 _KEY_AT = 10  # offset of the key in the store key of a state
 _FEW = 8  # with fewer saved sessions per row, one scan reads them all
@@ -91,7 +91,7 @@ class SessionColumns(ColumnKernel[Sessions]):
         """The saved sessions: at least the sessions of keys with rows, and the sessions that end."""
         entries = list[tuple[bytes, bytes]]()
         if self._in_flight is None or self._in_flight < _FEW * (len(columns[0]) + len(due.names)) + 4096:
-            for start, stop in self._store.occupied(in_groups(range(*self._groups), sid_range(0, self._merging_sid))):
+            for start, stop in self._store.occupied(sid_ranges(*self._groups, self._merging_sid)):
                 entries += self._store.scan(start, stop)
             self._in_flight = len(entries)
         else:
