@@ -195,6 +195,18 @@ class SourceReader(ABC, Generic[T_co]):
     def read(self, range: SplitRange, /) -> Iterator[Elements[T_co] | SourceBatch[T_co]]:
         """The elements of a range in order, in runs of any length. Reading it again yields the same elements."""
 
+    def read_together(
+        self, ranges: Sequence[SplitRange], /
+    ) -> Iterator[tuple[Sequence[tuple[SplitRange, int]], Elements[T_co] | SourceBatch[T_co]]]:
+        """The elements of short ranges of several splits, in the order of the ranges. Each run has its ranges, with the number of
+        elements of each; a run with side outputs has one range.
+
+        The default reads one range after the other. A reader that can read them at less cost at once overrides it.
+        """
+        for range in ranges:
+            for run in self.read(range):
+                yield [(range, len(run.elements if isinstance(run, SourceBatch) else run))], run
+
     def close(self) -> None:
         """Release connections and files. Called once, also after a failure."""
 

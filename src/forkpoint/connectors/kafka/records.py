@@ -38,7 +38,7 @@ class KafkaRecord:
 
 
 class KafkaRecords:
-    """Successive records of one partition."""
+    """Records of one or several partitions, successive in each."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -112,7 +112,7 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
         """The element in one record. Any exception marks the record as bad and gives the reason."""
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T_co]:
-        """The elements of successive records of a partition, by default one by one."""
+        """The elements of records of one or several partitions, by default one by one."""
         return deserialize_each(map(records.__getitem__, range(len(records))), self.deserialize)
 
 

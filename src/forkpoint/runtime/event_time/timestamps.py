@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from forkpoint.errors import GraphError, TypeNotSupported, UserFunctionError
 from forkpoint.functions import MAX_WATERMARK, MIN_WATERMARK, WatermarkGenerator, WatermarkOutput, WatermarkStrategy, epoch_ms
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, element_positions
-from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms
+from forkpoint.runtime.exchange.batch import Batch, Longs, column_ms, joined
 from forkpoint.runtime.exchange.control import SplitProgress, SplitStart
 from forkpoint.runtime.expressions.functions import OverColumns
 from forkpoint.runtime.operators.base import results_for, user_code
@@ -39,16 +41,18 @@ class PieceClock:
         self.watermark_ms = MIN_MS if start is None else start.watermark_ms
         self.count = 0
 
-    def stamp(self, batch: Batch) -> None:
-        """Set the batch's timestamps and positions."""
-        self.count += batch.size
+    def assign_timestamps(self, batch: Batch) -> None:
+        """Set the batch's timestamps, which depend on nothing but its elements."""
         if self._assign is not None or self._column is not None:
             self._assign_timestamps(batch)
-        self._set_positions(batch)
 
-    def _set_positions(self, batch: Batch) -> None:
-        """Set the positions and advance the watermark. This class has no watermarks."""
-        batch.positions = 2 * self.watermark_ms + 1
+    def positions(self, batch: Batch) -> Longs | int:
+        """The positions of the next elements. Advances the watermark; this class has none."""
+        self.count += batch.size
+        return self._positions(batch)
+
+    def _positions(self, batch: Batch) -> Longs | int:
+        return 2 * self.watermark_ms + 1
 
     def at_next_watermark(self, batch: Batch) -> Batch:
         """The elements moved ahead of all elements that see the watermark after them, if timestamps determine that watermark."""
@@ -86,18 +90,17 @@ class PieceClock:
 class BoundedClock(PieceClock):
     """The watermark after each element is the greatest timestamp minus the bound minus 1 ms, as in Flink."""
 
-    def _set_positions(self, batch: Batch) -> None:
+    def _positions(self, batch: Batch) -> Longs | int:
         stamps = batch.timestamps
         if stamps is None or not batch.size:
-            super()._set_positions(batch)
-            return
+            return super()._positions(batch)
         behind = np.maximum.accumulate(self._behind(stamps))
         np.maximum(behind, self.watermark_ms, out=behind)
         before = np.empty_like(behind)
         before[0] = self.watermark_ms
         before[1:] = behind[:-1]
         self.watermark_ms = int(behind[-1])
-        batch.positions = element_positions(before)
+        return element_positions(before)
 
     def at_next_watermark(self, batch: Batch) -> Batch:
         stamps = batch.timestamps
@@ -161,7 +164,7 @@ class GeneratorClock(PieceClock):
             if start is not None and start.generator is not None:
                 self._generator.restore_state(Types.ANY().decode(start.generator))
 
-    def _set_positions(self, batch: Batch) -> None:
+    def _positions(self, batch: Batch) -> Longs | int:
         output, on_event = self._output, self._generator.on_event
         before: list[int] = []
         with user_code(self._uid, lambda: batch.values[len(before) - 1]):
@@ -169,7 +172,7 @@ class GeneratorClock(PieceClock):
                 before.append(output.watermark_ms)
                 on_event(value, stamp, output)
         self.watermark_ms = output.watermark_ms
-        batch.positions = element_positions(np.array(before, dtype=np.int64))
+        return element_positions(np.array(before, dtype=np.int64))
 
     def progress(self, origin: int, split: str, piece: int) -> SplitProgress:
         output = self._output
@@ -185,6 +188,18 @@ class GeneratorClock(PieceClock):
                 f"saved: {error}. Return plain values from snapshot_state(), and restore from them in restore_state()"
             ) from error
         return SplitProgress(origin, split, piece, output.watermark_ms, self.count, output.idle, encoded)
+
+
+def stamp(batch: Batch, clocks: Sequence[PieceClock]) -> None:
+    """Set the timestamps and positions of elements of one or several pieces with the same strategy. ``batch.splits`` is the index
+    of each element's clock; the elements of each piece are next to each other."""
+    clocks[0].assign_timestamps(batch)
+    if isinstance(batch.splits, int):
+        batch.positions = clocks[batch.splits].positions(batch)
+        return
+    starts = np.searchsorted(batch.splits, np.arange(len(clocks) + 1)).tolist()
+    parts = [batch.slice(start, stop) for start, stop in pairwise(starts)]
+    batch.positions = joined([clock.positions(part) for clock, part in zip(clocks, parts, strict=True)], parts)
 
 
 def open_clock(

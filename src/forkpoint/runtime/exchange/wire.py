@@ -8,7 +8,7 @@ needs, because most of a chunk are 64-bit integers within a narrow range.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,24 +35,30 @@ PART = -3  # blob: the SubtaskPart of the receiving subtask, from the engine
 
 
 class Piece(NamedTuple):
-    """The piece of a split from which stage 0 read a chunk; the receiver completes the positions of the chunk."""
+    """The piece of a split from which stage 0 read elements."""
 
     origin: int
     split: str
     piece: int
 
 
+Pieces = Sequence[Piece]
+"""The pieces that stage 0 read a batch from. The batch's ``splits`` are indices of them; its receiver completes the coordinates.
+There are several only of beginnings of splits (piece 0), whose positions are complete."""
+
+
 @dataclass
 class Inbox:
     """The input of one subtask: its chunks by edge, their bytes, the progress of all splits, and rows to pass on."""
 
-    chunks: dict[int, list[tuple[Piece | None, Batch]]] = field(default_factory=dict)
+    chunks: dict[int, list[tuple[Pieces, Batch]]] = field(default_factory=dict)
     bytes: dict[int, int] = field(default_factory=dict)
     progress: list[SplitProgress] = field(default_factory=list)
     forwarded: list[ChunkRow] = field(default_factory=list)
 
 
-def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
+def encode_chunk(batch: Batch, pieces: Pieces = ()) -> bytes:
+    """``pieces``: in stage 0."""
     table = None if batch.table is None else pack_columns(batch.table)
     values = batch.values if batch.table is None else None
     header = (
@@ -62,7 +68,7 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         pack(batch.sequence),
         None if table is not None and batch.time_column is not None else batch.timestamps,
         batch.time_column if table is not None else None,
-        None if piece is None else tuple(piece),
+        tuple(map(tuple, pieces)),
         batch.ordered,
     )
     chunk = (header, table, values, batch.keys)
@@ -73,8 +79,8 @@ def encode_chunk(batch: Batch, piece: Piece | None) -> bytes:
         return dumps(chunk)
 
 
-def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
-    (size, positions, splits, sequence, timestamps, time_column, piece, ordered), table, values, keys = pickle.loads(blob)
+def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Pieces, Batch]:
+    (size, positions, splits, sequence, timestamps, time_column, pieces, ordered), table, values, keys = pickle.loads(blob)
     if table is not None:
         assert edge.type is not None
         columns, rest = table
@@ -92,7 +98,7 @@ def decode_chunk(blob: bytes, edge: InEdge) -> tuple[Piece | None, Batch]:
         keys=keys,
         ordered=ordered,
     )
-    return None if piece is None else Piece(*piece), batch
+    return list(map(Piece._make, pieces)), batch
 
 
 def _squeeze(numbers: Longs | int) -> Packed | int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -18,19 +19,23 @@ from forkpoint.contract.source import ReaderContext, SourceBatch, SourceReader, 
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
-from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock
+from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock, stamp
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
-from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
+from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick, spread
 from forkpoint.runtime.exchange.control import CommitRow, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
-from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, encode_chunk
+from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, Pieces, encode_chunk
 from forkpoint.runtime.expressions.stamps import computed_stamps
 from forkpoint.runtime.operators.base import Epoch, user_code
 from forkpoint.runtime.operators.emission import Collector
 from forkpoint.runtime.tasks.task import Task
 from forkpoint.runtime.tasks.worker import worker_for
 
-_PIECE_SHIFT = 40  # rows of one piece in one epoch: up to 2**40
+TOGETHER_ROWS = 5_000
+_PIECE_SHIFT = 40  # rows of one task in one epoch: up to 2**40
+
+Run = tuple[Sequence[tuple[SplitRange, int]], SourceBatch[Any]]
+"""Successive elements, and how many of them each range has."""
 
 
 @dataclass
@@ -38,12 +43,12 @@ class SourceTask(Task):
     """One task of stage 0 in one epoch."""
 
     clocks: dict[Piece, PieceClock] = field(default_factory=dict)
-    sequence: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    elements: Counter[int] = field(default_factory=Counter)  # so far, by source
     records_in: Counter[str] = field(default_factory=Counter)
     records_out: Counter[str] = field(default_factory=Counter)
     used: dict[str, int] = field(default_factory=dict)  # the operators that have run, by uid
     latest: dict[tuple[int, str], PieceClock] = field(default_factory=dict)
-    begun: set[tuple[int, str, int]] = field(default_factory=set)
+    begun: set[Piece] = field(default_factory=set)
     needs_whole_splits: set[int] = field(default_factory=set)
     collectors: dict[int, Collector] = field(default_factory=dict)
     _on_watermark_read: Callable[[], None] | None = None
@@ -55,32 +60,33 @@ class SourceTask(Task):
         read pieces ahead of this piece.
         """
         self.clock.switch(operator.uid)
-        pieces = [self.watermark_piece(operator, split, piece)]
+        pieces = [self._watermark_piece(operator, split, piece)]
         for assigner in self.spec.graph.assigners:
             before = self.spec.graph.origins_before(assigner)
             pieces += [self._piece_at(assigner, upstream) for upstream in pieces if upstream.origin in before]
-        known = piece == 0 or (operator.id, split, piece - 1) in self.begun
+        known = piece == 0 or Piece(operator.id, split, piece - 1) in self.begun
         if known:
-            self.begun.add((operator.id, split, piece))
+            self.begun.add(Piece(operator.id, split, piece))
         self._on_watermark_read = None if known else partial(self.needs_whole_splits.add, operator.id)
 
-    def feed(self, operator: Operator, split: str, piece: int, run: SourceBatch[Any]) -> None:
-        """Process a run of a source's elements, in order."""
+    def feed(self, operator: Operator, pieces: Pieces, counts: Sequence[int], run: SourceBatch[Any]) -> None:
+        """Process a run of a source's elements, in order: so many of each piece. A run with side outputs has one piece."""
         elements, size = run.elements, len(run.elements)
-        start = self._numbered(operator, split, piece, size + sum(len(side.elements) for side in run.sides))
+        start = self._numbered(operator, pieces[0].piece, size + sum(len(side.elements) for side in run.sides))
         numbers, of_sides = interleaved(start, size, [side.before for side in run.sides])
+        splits = 0 if len(pieces) == 1 else np.repeat(np.arange(len(pieces)), counts)
         table = elements if isinstance(elements, pa.RecordBatch) else None
         if table is not None:
             self.bytes_in[operator.uid] += table.nbytes
         values = None if isinstance(elements, pa.RecordBatch) else self._collector(operator).take_all(elements)
-        batch = Batch(size, 0, 0, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps)
-        origin = self.watermark_piece(operator, split, piece)
-        clock = self.clocks[origin]
-        clock.stamp(batch)
+        batch = Batch(size, 0, splits, numbers, values=values, table=table, type=operator.output_type, timestamps=run.timestamps)
+        origins = [self._watermark_piece(operator, split, piece) for _, split, piece in pieces]
+        clocks = [self.clocks[origin] for origin in origins]
+        stamp(batch, clocks)
         positions = batch.positions
         if not isinstance(positions, int) and run.sides:
-            positions = np.append(positions, element_positions(np.array([clock.watermark_ms])))
-        self._emit(operator, batch, origin)
+            positions = np.append(positions, element_positions(np.array([clocks[0].watermark_ms])))
+        self._emit(operator, batch, origins)
         for side, sequence in zip(run.sides, of_sides, strict=True):
             taken = self._collector(operator).take_all(side.elements, side.tag)
             side_batch = Batch(
@@ -92,13 +98,13 @@ class SourceTask(Task):
                 type=side.tag.type_info,
                 timestamps=side.timestamps,
             )
-            self._emit(operator, side_batch, origin, side.tag.tag_id)
+            self._emit(operator, side_batch, origins, side.tag.tag_id)
 
-    def _numbered(self, operator: Operator, split: str, piece: int, size: int) -> int:
-        """The sequence number of the first of ``size`` more elements of a piece."""
-        key = (operator.id, split, piece)
-        start = self.sequence.get(key, piece << _PIECE_SHIFT)
-        self.sequence[key] = start + size
+    def _numbered(self, operator: Operator, piece: int, size: int) -> int:
+        """The sequence number of the first of ``size`` more elements of pieces with this number. No other element of the source
+        in this task has it."""
+        start = (piece << _PIECE_SHIFT) + self.elements[operator.id]
+        self.elements[operator.id] += size
         self.records_in[operator.uid] += size
         return start
 
@@ -108,7 +114,7 @@ class SourceTask(Task):
             collector = self.collectors[operator.id] = Collector(operator)
         return collector
 
-    def watermark_piece(self, operator: Operator, split: str, piece: int) -> Piece:
+    def _watermark_piece(self, operator: Operator, split: str, piece: int) -> Piece:
         """The piece whose watermark the elements have; creates its clock.
 
         A watermark generator covers all pieces of a split in this epoch, so they count as one piece.
@@ -134,23 +140,23 @@ class SourceTask(Task):
 
     def _piece_at(self, assigner: Operator, piece: Piece) -> Piece:
         """The piece of a timestamp assigner that corresponds to an upstream piece."""
-        return self.watermark_piece(assigner, self.spec.graph.split_name(assigner, piece.origin, piece.split), piece.piece)
+        return self._watermark_piece(assigner, self.spec.graph.split_name(assigner, piece.origin, piece.split), piece.piece)
 
-    def _emit(self, operator: Operator, batch: Batch, piece: Piece, tag: str | None = None) -> None:
+    def _emit(self, operator: Operator, batch: Batch, pieces: Pieces, tag: str | None = None) -> None:
         consumers = self.spec.graph.consumers_of(operator, tag) if batch.size else ()
         for (consumer, edge), elements in zip(consumers, for_each(batch, len(consumers)), strict=True):
             if edge.crosses:
-                self._send(edge, elements, piece, consumer.uid)
+                self._send(edge, elements, pieces, consumer.uid)
             else:
-                self._run(consumer, elements, piece)
+                self._run(consumer, elements, pieces)
 
-    def _run(self, operator: Operator, batch: Batch, piece: Piece) -> None:
+    def _run(self, operator: Operator, batch: Batch, pieces: Pieces) -> None:
         caller = self.clock.switch(operator.uid)
         self.records_in[operator.uid] += batch.size
-        self._process(operator, batch, piece)
+        self._process(operator, batch, pieces)
         self.clock.switch(caller)
 
-    def _process(self, operator: Operator, batch: Batch, piece: Piece) -> None:
+    def _process(self, operator: Operator, batch: Batch, pieces: Pieces) -> None:
         if isinstance(operator.spec, SinkSpec):
             self.sink(operator).write(batch)
             return
@@ -158,9 +164,9 @@ class SourceTask(Task):
             graph = self.spec.graph
             if any(len(graph.consumers[e.upstream]) > 1 for e in operator.inputs):
                 batch = batch.slice(0, batch.size)  # other consumers see the upstream timestamps
-            origin = self._piece_at(operator, piece)
-            self.clocks[origin].stamp(batch)
-            self._emit(operator, batch, origin)
+            origins = [self._piece_at(operator, piece) for piece in pieces]
+            stamp(batch, [self.clocks[origin] for origin in origins])
+            self._emit(operator, batch, origins)
             return
         instance = worker_for(self.spec).instance(operator, 0, self.context, self.attempt)
         epoch = Epoch(
@@ -169,30 +175,29 @@ class SourceTask(Task):
             self.context.processing_time_ms,
             on_watermark_read=self._on_watermark_read,
             one_by_one=operator.uid in self.context.one_by_one,
-            place=f"{piece.origin}/{piece.split}",
+            place=f"{pieces[0].origin}/{self.subtask}",
         )
         outputs = instance.run([batch], epoch)
         self.used[operator.uid] = operator.id
         self.records_out[operator.uid] += outputs.main.size
         for tag, output in ((None, outputs.main), *outputs.sides.items()):
-            self._emit(operator, output, piece, tag)
+            self._emit(operator, output, pieces, tag)
 
-    def _send(self, edge: InEdge, batch: Batch, piece: Piece, consumer: str) -> None:
+    def _send(self, edge: InEdge, batch: Batch, pieces: Pieces, consumer: str) -> None:
         parallelism = self.spec.parallelism
         if isinstance(edge.partitioning, Broadcast):
             if edge.partitioning.at_next_watermark:
-                batch = self.clocks[piece].at_next_watermark(batch)
-            blob = encode_chunk(batch, piece)
+                batch = self.clocks[pieces[0]].at_next_watermark(batch)
+            blob = encode_chunk(batch, pieces)
             for target in range(parallelism):
                 self.send(edge, target, blob)
             return
         targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
         if targets is None:
-            parts = [(crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism, batch)]
-        else:
-            parts = route(batch, targets, parallelism)
-        for target, part in parts:
-            self.send(edge, target, encode_chunk(part, piece))
+            of_splits = [crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism for piece in pieces]
+            targets = np.array(of_splits)[spread(batch.splits, batch.size)]
+        for target, part in route(batch, targets, parallelism):
+            self.send(edge, target, encode_chunk(part, pieces))
         batch.keys = None  # the next edge may have another key
 
     def finish(self) -> list[ChunkRow]:
@@ -214,30 +219,75 @@ class SourceTask(Task):
 def read_ranges(task: SourceTask, plan: bytes) -> None:
     """Read the ranges of native sources that the driver planned for this task."""
     readers: dict[int, SourceReader[Any]] = {}
-    ranges: list[tuple[int, SplitRange]] = pickle.loads(plan)
+    assigned: list[tuple[int, SplitRange]] = pickle.loads(plan)
     try:
-        for operator_id, range_ in ranges:
+        for operator_id, ranges in _together(assigned):
             operator = task.spec.graph.by_id[operator_id]
             reader = readers.get(operator_id)
             if reader is None:
                 reader = readers[operator_id] = operator.source.create_reader()
                 reader.open(ReaderContext(operator.uid, task.context.processing_time_ms))
-            task.begin(operator, range_.split, range_.piece)
-            for run in _runs(operator, reader, range_):
-                task.feed(operator, range_.split, range_.piece, run)
+            for range_ in ranges:
+                task.begin(operator, range_.split, range_.piece)
+            runs = _runs(operator, reader, ranges)
+            for parts, run in runs if len(ranges) == 1 else _united(runs):
+                pieces = [Piece(operator.id, range_.split, range_.piece) for range_, _ in parts]
+                task.feed(operator, pieces, [size for _, size in parts], run)
     finally:
         for reader in readers.values():
             reader.close()
 
 
-def _runs(operator: Operator, reader: SourceReader[Any], range_: SplitRange) -> Iterator[SourceBatch[Any]]:
-    elements = reader.read(range_)
+def _together(assigned: Iterable[tuple[int, SplitRange]]) -> Iterator[tuple[int, list[SplitRange]]]:
+    """Successive ranges that are so short that each by itself would cost more than its elements: one batch has them all. They are
+    beginnings of splits, since the watermark before another piece may be unknown here."""
+    at, short, rows = -1, list[SplitRange](), 0
+    for operator, range_ in assigned:
+        size = TOGETHER_ROWS + 1 if range_.rows is None or range_.piece else range_.rows
+        if short and (operator != at or rows + size > TOGETHER_ROWS):
+            yield at, short
+            short, rows = [], 0
+        at, rows = operator, rows + size
+        short.append(range_)
+    if short:
+        yield at, short
+
+
+def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange]) -> Iterator[Run]:
+    elements = reader.read_together(ranges)
     while True:
-        with user_code(operator.uid, lambda: range_):
-            run = next(elements, None)
-        if run is None:
+        with user_code(operator.uid, lambda: ranges[0] if len(ranges) == 1 else ranges):
+            found = next(elements, None)
+        if found is None:
             return
-        yield run if isinstance(run, SourceBatch) else SourceBatch(run)
+        parts, run = found
+        yield parts, run if isinstance(run, SourceBatch) else SourceBatch(run)
+
+
+def _united(runs: Iterable[Run]) -> Iterator[Run]:
+    """Short runs that follow one another, as far as they are alike and have no side outputs, as one."""
+    held: list[Run] = []
+    for run in runs:
+        if held and not (_alike(held[-1][1], run[1]) and sum(len(each.elements) for _, each in (*held, run)) <= TOGETHER_ROWS):
+            yield _as_one(held)
+            held = []
+        held.append(run)
+    if held:
+        yield _as_one(held)
+
+
+def _alike(one: SourceBatch[Any], other: SourceBatch[Any]) -> bool:
+    columns = isinstance(one.elements, pa.RecordBatch) == isinstance(other.elements, pa.RecordBatch)
+    return columns and (one.timestamps is None) == (other.timestamps is None) and not one.sides and not other.sides
+
+
+def _as_one(runs: list[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+    elements = [run.elements for _, run in runs]
+    united = pa.concat_batches(elements) if isinstance(elements[0], pa.RecordBatch) else list(chain.from_iterable(elements))
+    stamps = [run.timestamps for _, run in runs if run.timestamps is not None]
+    return [part for parts, _ in runs for part in parts], SourceBatch(united, np.concatenate(stamps) if stamps else None)
 
 
 def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.RecordBatch]) -> None:
@@ -247,10 +297,10 @@ def read_frame(task: SourceTask, operator: Operator, batches: Iterable[pa.Record
     column = operator.spec.split_column
     for batch in batches:
         if column is None:
-            task.feed(operator, "0", task.subtask, SourceBatch(batch))
+            task.feed(operator, [Piece(operator.id, "0", task.subtask)], [batch.num_rows], SourceBatch(batch))
             continue
         splits = batch.column(column).dictionary_encode()
         codes = splits.indices.to_numpy(zero_copy_only=False)
         for code, value in enumerate(splits.dictionary.to_pylist()):
             rows = pa.array(np.flatnonzero(codes == code))
-            task.feed(operator, str(value), task.subtask, SourceBatch(batch.take(rows)))
+            task.feed(operator, [Piece(operator.id, str(value), task.subtask)], [len(rows)], SourceBatch(batch.take(rows)))

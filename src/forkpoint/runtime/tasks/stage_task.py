@@ -19,7 +19,7 @@ from forkpoint.runtime.exchange.batch import Batch, concat, for_each, spread, su
 from forkpoint.runtime.exchange.control import Changes as ChangesPart
 from forkpoint.runtime.exchange.control import CommitRow, Snapshot, UserMetric
 from forkpoint.runtime.exchange.grouping import hottest_key, route, targets_of
-from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Piece, encode_chunk, receive
+from forkpoint.runtime.exchange.wire import ChunkRow, Inbox, Pieces, encode_chunk, receive
 from forkpoint.runtime.operators.base import Epoch, StatefulInstance
 from forkpoint.runtime.operators.iteration import FeedbackSpec
 from forkpoint.runtime.tasks.subtask_store import SubtaskState
@@ -123,16 +123,21 @@ class StageTask(Task):
         for operator in operators:
             for edge in operator.inputs:
                 self.bytes_in[operator.uid] += inbox.bytes.get(edge.id, 0)
-                for piece, batch in inbox.chunks.pop(edge.id, ()):
-                    if piece is not None:
-                        self._complete(batch, piece, origins[piece.origin], ranks[piece.origin])
+                for pieces, batch in inbox.chunks.pop(edge.id, ()):
+                    if pieces:
+                        origin = pieces[0].origin
+                        self._complete(batch, pieces, origins[origin], ranks[origin])
                     waiting[operator.id].setdefault(edge.ordinal, []).append(batch)
 
-    def _complete(self, batch: Batch, piece: Piece, splits: Splits, rank: int) -> None:
-        """Complete a piece's running watermark with the split's watermark before it, and set the split number."""
-        at, least = batch.positions, 2 * splits.pieces[piece.split, piece.piece] + 1
-        batch.positions = max(at, least) if isinstance(at, int) else np.maximum(at, least)
-        batch.splits = (rank << _SPLIT_SHIFT) + splits.order[piece.split]
+    def _complete(self, batch: Batch, pieces: Pieces, splits: Splits, rank: int) -> None:
+        """Complete a piece's running watermark with the split's watermark before it, and set the split numbers."""
+        numbers = [(rank << _SPLIT_SHIFT) + splits.order[piece.split] for piece in pieces]
+        if isinstance(batch.splits, int):
+            piece, batch.splits = pieces[batch.splits], numbers[batch.splits]
+            at, least = batch.positions, 2 * splits.pieces[piece.split, piece.piece] + 1
+            batch.positions = max(at, least) if isinstance(at, int) else np.maximum(at, least)
+        else:
+            batch.splits, batch.ordered = np.array(numbers)[batch.splits], False
 
     def _inputs(self, operator: Operator, batches: dict[int, list[Batch]]) -> list[Batch]:
         inputs = []
@@ -173,7 +178,7 @@ class StageTask(Task):
         parallelism = self.spec.parallelism
         if isinstance(edge.partitioning, Broadcast):
             for block in batch.blocks(_CHUNK_ROWS):
-                blob = encode_chunk(block, None)
+                blob = encode_chunk(block)
                 for target in range(parallelism):
                     self.send(edge, target, blob)
             return
@@ -182,7 +187,7 @@ class StageTask(Task):
             targets = self._targets_of_splits(edge, batch)
         for target, part in route(batch, targets, parallelism):
             for block in part.blocks(_CHUNK_ROWS):
-                self.send(edge, target, encode_chunk(block, None))
+                self.send(edge, target, encode_chunk(block))
         batch.keys = None
 
     def _targets_of_splits(self, edge: InEdge, batch: Batch) -> npt.NDArray[Any]:
