@@ -7,12 +7,14 @@ from forkpoint.connectors.rows import pack_columns, unpack_columns
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 BATCHES = [pa.RecordBatch.from_pydict({"n": [n, None], "text": ["a" * 500, None]}, schema=SCHEMA) for n in range(3)]
+LARGE = [pa.RecordBatch.from_pydict({"n": [n, None], "text": ["a" * 50_000, None]}, schema=SCHEMA) for n in range(3)]
 
 
 def test_batches_come_back() -> None:
-    packed = pack_columns(BATCHES, SCHEMA)
-    assert list(unpack_columns(packed)) == BATCHES
-    assert len(packed) < pa.Table.from_batches(BATCHES).nbytes
+    assert list(unpack_columns(pack_columns(BATCHES, SCHEMA))) == BATCHES
+    packed = pack_columns(LARGE, SCHEMA)
+    assert list(unpack_columns(packed)) == LARGE
+    assert len(packed) < pa.Table.from_batches(LARGE).nbytes
     assert list(unpack_columns(pack_columns([], SCHEMA))) == []
 
 

@@ -56,7 +56,7 @@ def test_bad_records_go_to_another_topic_once(kafka: Kafka, tmp_path: Path) -> N
         return {"good": read, "bad": bad}
 
     script = [item for step in ("computed", "committed") for item in (PAUSE, Abort(step))]  # type: ignore[arg-type]
-    run = run_local(build, script, epochs=4, parallelism=2, state_root=tmp_path)
+    run = run_local(build, script, epochs=4, state_root=tmp_path)  # a task reads both partitions together
     assert (run.deaths, run.outputs["good"]) == (2, ["good"] * 14)
     places = sorted(
         (letter.source, letter.place["topic"], letter.place["partition"], int(letter.place["offset"]), letter.key)

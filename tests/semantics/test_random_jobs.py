@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import contextmanager
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ import forkpoint as fp
 from example_counts import examples
 from forkpoint.driver.start.program_check import check_program
 from forkpoint.graph.compile import compile_graph
+from forkpoint.runtime.tasks import source_task
 from forkpoint.savepoint.format.opened_savepoint import open_savepoint
 from forkpoint.state_processor import SavepointReader, SavepointWriter, diff
 from forkpoint.testing import Abort, Eof
@@ -77,10 +79,13 @@ def starts(draw):
 
 
 @of_jobs(8)
-@given(jobs(), inputs(15), rows, parallelisms)
-def test_cuts_and_parallelism(job, events, epochs, parallelism):
+@given(jobs(), inputs(15), rows, parallelisms, st.sampled_from([0, 2, 5000]))
+def test_cuts_and_parallelism(job, events, epochs, parallelism, together):
+    """``together``: the rows of a source's ranges that are read as one."""
     straight = run(job, events, parallelism=1)
-    assert results(job, run(job, events, parallelism=parallelism, epochs=epochs)) == results(job, straight)
+    with patch.object(source_task, "TOGETHER_ROWS", together):
+        found = run(job, events, parallelism=parallelism, epochs=epochs)
+    assert results(job, found) == results(job, straight)
 
 
 @of_jobs(5)

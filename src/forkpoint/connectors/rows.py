@@ -63,14 +63,17 @@ def staged_rows(context: CommitterContext, committables: Iterable[JSON]) -> list
     return [row for committable in committables for row in unpack(context.staged(committable["rows"]))]
 
 
-# Written and read once, mostly within a second: lz4 takes at most two thirds of the time of zstd, for twice the bytes.
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+# Written and read once, mostly within a second: lz4 takes at most two thirds of the time of zstd, for twice the bytes. For few
+# rows, Arrow's threads that compress and decompress them take longer than all else.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+_PLAIN = pa.ipc.IpcWriteOptions()
+_PLAIN_BYTES = 1 << 16
 
 
 def pack_columns(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
     """Batches of one schema."""
-    buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, schema, options=_OPTIONS) as writer:
+    buffer, options = io.BytesIO(), _PLAIN if sum(batch.nbytes for batch in batches) <= _PLAIN_BYTES else _COMPRESSED
+    with pa.ipc.new_stream(buffer, schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return buffer.getvalue()
