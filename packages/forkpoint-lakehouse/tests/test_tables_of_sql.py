@@ -116,6 +116,8 @@ def test_what_cannot_be_read_is_refused(kind: str, place: Path) -> None:
     tables.execute_sql(f"CREATE TABLE numbers (s BIGINT) WITH ({options(kind, place)})")
     with pytest.raises(RecordParseError, match="column 's': Failed to parse string: 'x'"):
         list(tables.execute_sql("SELECT * FROM numbers").collect())
+    tables.execute_sql(f"CREATE TABLE both (n BIGINT, s BIGINT) WITH ({options(kind, place)})")
+    assert list(map(tuple, tables.execute_sql("SELECT n FROM both").collect())) == [(1,)]  # the other column is not read
 
 
 def test_delta_tables_that_arrow_cannot_read_are_refused(place: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from forkpoint.contract.sink import SinkBatch
 from forkpoint.contract.source import Elements
 from forkpoint.errors import ConfigError, TypeNotSupported
 from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T, T_co, T_contra
 
 M = TypeVar("M")
@@ -59,6 +60,11 @@ class DeserializationSchema(ABC, Generic[T_co]):
 
     def get_produced_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown."""
+        return None
+
+    def projected(self, type: RecordType) -> DeserializationSchema[Any] | None:
+        """The schema with fewer fields in its elements (``type``), because the job uses no others. None, the default, if that
+        saves nothing, or would skip other messages."""
         return None
 
     @abstractmethod

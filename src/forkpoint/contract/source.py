@@ -23,6 +23,7 @@ import pyarrow as pa
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T, T_co
 
 JSON: TypeAlias = Any
@@ -221,6 +222,12 @@ class Source(ABC, Generic[T_co]):
 
     def output_type(self) -> TypeInformation[T_co] | None:
         """The elements' type; None if it is unknown, in which case readers yield lists of elements."""
+        return None
+
+    def projected(self, type: RecordType) -> Source[Any] | None:
+        """The source with fewer fields in its elements, because the job uses no others: ``type`` has some of the fields of
+        ``output_type()``. None, the default, if reading them saves nothing, or if what it reads would no longer be the same.
+        """
         return None
 
     def for_job(self, context: SourceContext) -> Self:

@@ -11,6 +11,7 @@ from forkpoint.errors import GraphError
 from forkpoint.graph.batch import in_mode
 from forkpoint.graph.job import InEdge, JobGraph, Operator
 from forkpoint.graph.options import RuntimeExecutionMode
+from forkpoint.graph.projection import projected
 from forkpoint.graph.sendable import check_sendable
 from forkpoint.graph.specs import DataFrameSpec, LoopEnd, LoopStart, SourceSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Edge, Forward, KeyBy, Rebalance, Transformation, topological_order
@@ -43,7 +44,7 @@ def compile_graph(
     if not order:
         raise GraphError("the job has no operators; add a source and a sink before execute()")
     uids = _uids(order, require_uids=require_uids)
-    operators = _operators(order, uids)
+    operators = projected(_operators(order, uids))
     if not over_columns:
         operators = list(map(_in_python, operators))
     check_sendable(order, uids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from forkpoint.functions import CheckpointedFunction, Function, MapStateDescriptor, StateDescriptor, WatermarkStrategy
 from forkpoint.functions.adapters import user_function
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from forkpoint.contract.sink import Sink
     from forkpoint.contract.source import Source
     from forkpoint.graph.job import Operator
+    from forkpoint.types.kinds.records import RecordType
+
+
+Fields: TypeAlias = frozenset[str] | None
+"""Names of fields of elements; None: elements are read as a whole."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,14 @@ class OperatorSpec:
         """How a function runs that could be computed over columns, for people; "" of others."""
         return ""
 
+    def reads(self, output: Fields) -> Fields:
+        """The fields of its input that it reads. ``output``: the fields of its output."""
+        return None
+
+    def projected(self, output: RecordType) -> Self | None:
+        """The operator with another output, which has fewer fields; None if it cannot leave out fields."""
+        return None
+
     def in_batch(self) -> OperatorSpec:
         """The spec that replaces it in BATCH mode; see graph/batch.py."""
         return self
@@ -153,10 +166,21 @@ class SourceSpec(WatermarkSpec, EndpointSpec):
     source: Source
     strategy: WatermarkStrategy
     timestamp_column: str | None = None
+    only: tuple[str, ...] = ()  # the fields that it reads, if the job uses no others
 
     @property
     def bounded(self) -> bool:
         return self.source.bounded
+
+    def how(self, operator: Operator) -> str:
+        return f"reads only {', '.join(self.only)}" if self.only else ""
+
+    def projected(self, output: RecordType) -> SourceSpec | None:
+        strategy, column = self.strategy, self.timestamp_column
+        if strategy.timestamp_assigner is not None or strategy.generator_factory is not None or column is not None:
+            return None  # they see whole elements
+        source = self.source.projected(output)
+        return None if source is None else replace(self, source=source, only=output.names)
 
     def in_batch(self) -> SourceSpec:
         return replace(self, strategy=_without_watermarks(self.strategy))
@@ -189,6 +213,13 @@ class TimestampsSpec(WatermarkSpec):
 
     strategy: WatermarkStrategy
     timestamp_column: str | None = None
+
+    def reads(self, output: Fields) -> Fields:
+        whole = self.strategy.timestamp_assigner is not None or self.strategy.generator_factory is not None
+        return None if whole else output  # which has the column of the timestamps
+
+    def projected(self, output: RecordType) -> TimestampsSpec | None:
+        return self
 
     def in_batch(self) -> TimestampsSpec:
         return replace(self, strategy=_without_watermarks(self.strategy))

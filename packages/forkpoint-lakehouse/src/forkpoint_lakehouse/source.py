@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from forkpoint.contract.source import JSON, Backlog, Source, SourceReader, Split
 from forkpoint.errors import ConfigError, RecordParseError
 from forkpoint.types import TypeInformation
 from forkpoint.types.information import cast_exactly
+from forkpoint.types.kinds.records import RecordType
 
 _SPLIT = "files"
 
@@ -54,6 +55,9 @@ class TableSource(Source[Any]):
 
     def output_type(self) -> TypeInformation[Any]:
         return self.type
+
+    def projected(self, type: RecordType) -> TableSource:
+        return replace(self, type=type)
 
     @property
     def bounded(self) -> bool:

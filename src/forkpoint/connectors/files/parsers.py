@@ -78,7 +78,7 @@ class TextParser(LineParser):
 
 class JsonParser(LineParser):
     def __init__(self, type: TypeInformation | None) -> None:
-        self._json = JsonText(type)
+        self._json = JsonText(type, only_fields=True)
 
     def parse(self, group: list[Stretch]) -> pa.RecordBatch | None:
         data = b"".join([s.terminated for s in group])

@@ -20,6 +20,7 @@ from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerato
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, TypeLike, Types, type_of
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import R, T
 
 
@@ -248,6 +249,10 @@ class FileSource(Source[T]):
 
     def output_type(self) -> TypeInformation[T] | None:
         return self.type
+
+    def projected(self, type: RecordType) -> FileSource[Any] | None:
+        by_name = not isinstance(self.format, CsvFormat) or self.format.header
+        return replace(self, type=type) if by_name and self.on_parse_error == "fail" else None
 
     @property
     def side_outputs(self) -> Collection[OutputTag[Any]]:

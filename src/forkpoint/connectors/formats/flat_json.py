@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -23,27 +23,31 @@ class FlatJson:
         fields = {f"f{i}": field for i, field in enumerate(type.fields or ())}  # a name may be no identifier
         self._schema = type.arrow_schema
         self._values_of = list(map(attrgetter, fields))
-        record = msgspec.defstruct(
-            "Record",
-            [(place, *_declared(field)) for place, field in fields.items()],
-            rename={place: field.encoded_name for place, field in fields.items()},
-            kw_only=True,
-            gc=False,
-            forbid_unknown_fields=True,  # it would not check their values
-        )
-        self._decode: Callable[[bytes], list[Any]] = json_lines_decoder(record)
+        self._exact, self._ignoring = (_decoder(fields, forbid_unknown_fields=exact) for exact in (True, False))
 
-    def columns(self, data: bytes, rows: int) -> pa.RecordBatch | None:
-        """The columns of ``rows`` lines. None if a line is no record with all required fields and no others, or a value does not
-        fit its field."""
+    def columns(self, data: bytes, rows: int, *, ignoring: bool = False) -> pa.RecordBatch | None:
+        """The columns of ``rows`` lines. None if a line is no record with all required fields, or a value does not fit its field,
+        or unless ``ignoring``, there are other fields, of which only the syntax is checked."""
         try:
-            records = self._decode(data)
+            records = (self._ignoring if ignoring else self._exact)(data)
             if len(records) != rows:
                 return None
             columns = [pa.array(list(map(of, records)), t) for of, t in zip(self._values_of, self._schema.types, strict=True)]
         except (ValueError, ArithmeticError, RecursionError):  # msgspec's errors, Arrow's, too large an integer
             return None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _decoder(fields: Mapping[str, Field], *, forbid_unknown_fields: bool) -> Callable[[bytes], list[Any]]:
+    record = msgspec.defstruct(
+        "Record",
+        [(place, *_declared(field)) for place, field in fields.items()],
+        rename={place: field.encoded_name for place, field in fields.items()},
+        kw_only=True,
+        gc=False,
+        forbid_unknown_fields=forbid_unknown_fields,
+    )
+    return json_lines_decoder(record)
 
 
 def is_flat(type: TypeInformation) -> bool:

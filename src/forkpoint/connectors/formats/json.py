@@ -6,7 +6,7 @@ The types are those of Flink's JsonRowSchemaConverter, except that a date-time h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -28,7 +28,8 @@ from forkpoint.contract.format import SerializationSchema
 from forkpoint.contract.sink import SinkBatch
 from forkpoint.decoders import json_decoder
 from forkpoint.errors import ConfigError
-from forkpoint.types import TypeInformation, TypeLike, Types, type_of
+from forkpoint.types import Field, TypeInformation, TypeLike, Types, type_of
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T
 
 _MAX_BYTES = 1 << 30  # per parse: Arrow's block size is a 32-bit int
@@ -42,18 +43,20 @@ _JSON_NAME = attrgetter("encoded_name")
 
 class JsonText:
     """Reads JSON as values of a type. ``of``: the class to decode, whose fields hold such values. ``nested``: `columns` also
-    reads records in columns."""
+    reads records in columns. ``only_fields``: of what the type has no field for, only the syntax is checked."""
 
-    def __init__(self, type: TypeInformation | None, of: Any = Any, *, nested: bool = False) -> None:
+    def __init__(self, type: TypeInformation | None, of: Any = Any, *, nested: bool = False, only_fields: bool = False) -> None:
         self._type = type
         exact = type is not None and not kinds(type).isdisjoint(("big_dec", "decimal"))
-        self._decode = json_decoder(of, float_hook=Decimal if exact else None)
+        self._flat = FlatJson(type) if type is not None and only_fields and is_flat(type) else None
+        self._decode: Callable[[bytes], Any] = json_decoder(of, float_hook=Decimal if exact else None)
+        if only_fields and type is not None and type.fields:
+            self._decode = _record_decoder(type.fields, self._decode, float_hook=Decimal if exact else None)
         schema = text_schema(type, _JSON_NAME, nested=nested)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         self._ignoring = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         self._ignores = False  # whether records have other fields
-        self._flat = FlatJson(type) if type is not None and is_flat(type) else None
 
     def decode(self, text: bytes) -> Any:
         """The value of one JSON text. Raises Unreadable."""
@@ -77,7 +80,12 @@ class JsonText:
             return found
         table = None if self._ignores else self._read(data, self._exact)
         if table is None:
-            if _may_be_too_deep(data, rows) or pc.match_substring_regex(pa.scalar(data), _NOT_FINITE).as_py():
+            if _may_be_too_deep(data, rows):
+                return None
+            if self._flat is not None and (found := self._flat.columns(data, rows, ignoring=True)) is not None:
+                self._ignores = True
+                return found
+            if pc.match_substring_regex(pa.scalar(data), _NOT_FINITE).as_py():
                 return None
             table = self._read(data, self._ignoring)
             self._ignores = table is not None
@@ -89,6 +97,24 @@ class JsonText:
             return pajson.read_json(pa.BufferReader(data), read_options=reading, parse_options=options)
         except pa.ArrowException:
             return None
+
+
+def _record_decoder(fields: Sequence[Field], otherwise: Callable[..., Any], **options: Any) -> Callable[[bytes], Any]:
+    """Decodes the fields of an object, whatever their values; of others, only the syntax is checked, as Arrow's parser and
+    `FlatJson` do. ``otherwise``: decodes what is no object."""
+    names = {f"f{i}": field.encoded_name for i, field in enumerate(fields)}  # a name may be no identifier
+    record = msgspec.defstruct("Record", [(place, Any, msgspec.UNSET) for place in names], rename=names)
+    decode = json_decoder(record, **options)
+
+    def decoded(text: bytes) -> Any:
+        try:
+            found = decode(text)
+        except msgspec.ValidationError:
+            return otherwise(text)
+        values = ((name, getattr(found, place)) for place, name in names.items())
+        return {name: value for name, value in values if value is not msgspec.UNSET}
+
+    return decoded
 
 
 def _depth(text: bytes) -> int:
@@ -134,9 +160,13 @@ class JsonRowDeserializationSchema(Declared, BatchDeserializationSchema[T], Gene
     def get_produced_type(self) -> TypeInformation[T]:
         return self.type_info  # type: ignore[return-value]  # __post_init__ converts it
 
+    def projected(self, type: RecordType) -> JsonRowDeserializationSchema[Any] | None:
+        skips = self.fail_on_missing_field or self.ignore_parse_errors  # which depends on all fields
+        return None if skips else JsonRowDeserializationSchema(type)
+
     @cached_property
     def _json(self) -> JsonText:
-        return JsonText(self.get_produced_type())
+        return JsonText(self.get_produced_type(), only_fields=True)
 
     @cached_property
     def _converter(self) -> RecordConverter:

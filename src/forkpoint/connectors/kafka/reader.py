@@ -12,7 +12,7 @@ from forkpoint.connectors.formats.reading import FormatReader, OnParseError, Unr
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.feed import Feed, keep_feed, open_feed
 from forkpoint.connectors.kafka.offsets import KafkaTopicPartition
-from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema, KafkaRecords
+from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema, KafkaRecords, ValueOnly
 from forkpoint.contract.format import Deserialized
 from forkpoint.contract.source import Elements, SourceBatch, SplitRange
 from forkpoint.types.variables import T
@@ -43,7 +43,7 @@ class KafkaReader(FormatReader[T]):
     def read_together(
         self, ranges: Sequence[SplitRange]
     ) -> Iterator[tuple[Sequence[tuple[SplitRange, int]], Elements[T] | SourceBatch[T]]]:
-        if len(ranges) == 1:
+        if len(ranges) == 1 or not isinstance(self._schema, ValueOnly):  # others see the records' partitions
             yield from super().read_together(ranges)
             return
         messages = [list(chain.from_iterable(self._messages(range))) for range in ranges]

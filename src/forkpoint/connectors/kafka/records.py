@@ -38,7 +38,7 @@ class KafkaRecord:
 
 
 class KafkaRecords:
-    """Records of one or several partitions, successive in each."""
+    """Successive records of one partition."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -94,7 +94,7 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
     @staticmethod
     def value_only(value_deserialization_schema: DeserializationSchema[T]) -> KafkaRecordDeserializationSchema[T]:
         """Elements from the records' values. Skips records without a value."""
-        return _ValueOnly(value_deserialization_schema)
+        return ValueOnly(value_deserialization_schema)
 
     @staticmethod
     def key_and_value(
@@ -112,12 +112,14 @@ class KafkaRecordDeserializationSchema(ABC, Generic[T_co]):
         """The element in one record. Any exception marks the record as bad and gives the reason."""
 
     def deserialize_batch(self, records: KafkaRecords) -> Deserialized[T_co]:
-        """The elements of records of one or several partitions, by default one by one."""
+        """The elements of successive records of a partition, by default one by one."""
         return deserialize_each(map(records.__getitem__, range(len(records))), self.deserialize)
 
 
 @dataclass(frozen=True)
-class _ValueOnly(KafkaRecordDeserializationSchema[T]):
+class ValueOnly(KafkaRecordDeserializationSchema[T]):
+    """See ``value_only``."""
+
     schema: DeserializationSchema[T]
 
     def get_produced_type(self) -> TypeInformation[T] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from forkpoint.connectors.formats.reading import OnParseError, side_outputs_of
@@ -13,7 +13,7 @@ from forkpoint.connectors.kafka.cluster import Subscription
 from forkpoint.connectors.kafka.enumerator import KafkaEnumerator
 from forkpoint.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
 from forkpoint.connectors.kafka.reader import KafkaReader
-from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema
+from forkpoint.connectors.kafka.records import KafkaRecordDeserializationSchema, ValueOnly
 from forkpoint.connectors.kafka.watcher import Watch
 from forkpoint.connectors.source_builder import SourceBuilder
 from forkpoint.contract.format import DeserializationSchema
@@ -21,6 +21,7 @@ from forkpoint.contract.source import JSON, Source, SourceReader, SplitEnumerato
 from forkpoint.errors import ConfigError
 from forkpoint.functions import OutputTag
 from forkpoint.types import TypeInformation, type_of
+from forkpoint.types.kinds.records import RecordType
 from forkpoint.types.variables import T
 
 # Properties of the source itself, by Flink's names; the timeout has the name of Java's client.
@@ -51,6 +52,12 @@ class KafkaSource(Source[T]):
     def output_type(self) -> TypeInformation[T] | None:
         produced = self.schema.get_produced_type()
         return None if produced is None else type_of(produced)
+
+    def projected(self, type: RecordType) -> KafkaSource[Any] | None:
+        if not isinstance(self.schema, ValueOnly) or self.on_parse_error != "fail":
+            return None
+        schema = self.schema.schema.projected(type)
+        return None if schema is None else replace(self, schema=ValueOnly(schema))
 
     @property
     def side_outputs(self) -> Collection[OutputTag[Any]]:

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from forkpoint.functions.sql import FunctionContext
-from forkpoint.graph.specs import DeclaredState
+from forkpoint.graph.specs import DeclaredState, Fields
 from forkpoint.graph.transformations import Edge, topological_order
 from forkpoint.relational.aggregation import user as aggregation
 from forkpoint.relational.functions.user import Results, UserFunction, calls_in, known
@@ -43,6 +43,9 @@ class CallingSpec(RunnableSpec):
     of: RunnableSpec
     has: tuple[UserFunction, ...]
     called: frozenset[str]
+
+    def reads(self, output: Fields) -> Fields:
+        return self.of.reads(output)
 
     @property
     def kind(self) -> str:  # type: ignore[override]

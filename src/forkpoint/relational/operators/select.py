@@ -5,14 +5,17 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from forkpoint.relational.changes import added_by_key, last_by_key, left_by_key, weights_of, with_weights
+from forkpoint.graph.specs import Fields
+from forkpoint.relational.changes import WEIGHT, added_by_key, last_by_key, left_by_key, weights_of, with_weights
 from forkpoint.relational.evaluation import evaluate_all, true_rows
 from forkpoint.relational.expressions import Column, Expression, Item, Literal
+from forkpoint.relational.expressions import columns_of as fields_of
 from forkpoint.relational.functions import changing
 from forkpoint.relational.functions.user import taken
 from forkpoint.runtime.columnar.objects import columns_of
@@ -20,6 +23,7 @@ from forkpoint.runtime.exchange.batch import Batch, Coordinates, DerivedBatch, e
 from forkpoint.runtime.operators.base import Epoch, Outputs, TaskInfo
 from forkpoint.runtime.operators.instances import ManagedState, RunnableSpec
 from forkpoint.types import TypeInformation
+from forkpoint.types.kinds.records import RecordType
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,13 @@ class SelectSpec(RunnableSpec):
 
     def instance(self, info: TaskInfo, state: ManagedState) -> SelectOperator:
         return SelectOperator(info, self)
+
+    def reads(self, output: Fields) -> Fields:
+        read = (self.condition, *(item.of for item in self.items))
+        return frozenset(column.name for each in read if each is not None for column in fields_of(each)) | {WEIGHT}
+
+    def projected(self, output: RecordType) -> Self:
+        return replace(self, items=tuple(item for item in self.items if item.name in output.names))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -25,6 +25,7 @@ from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, UNNEED
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
 from forkpoint.types.kinds.containers import present
+from forkpoint.types.kinds.records import RecordType
 
 _FETCHED = 10_000
 
@@ -113,6 +114,9 @@ class JdbcSource(Source[Any]):
 
     def output_type(self) -> TypeInformation[Any]:
         return self.type
+
+    def projected(self, type: RecordType) -> JdbcSource:
+        return replace(self, type=type)
 
     @property
     def bounded(self) -> bool:
