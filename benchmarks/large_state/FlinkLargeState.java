@@ -4,13 +4,16 @@ import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.streaming.api.datastream.KeyedStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.util.Collector;
 
-/** The jobs of program.py on Flink: FlinkLargeState JOB EVENTS KEYS PARALLELISM MANAGED_MIB CHECKPOINTS. */
+/** The jobs of program.py on Flink: FlinkLargeState JOB EVENTS KEYS PARALLELISM MANAGED_MIB CHECKPOINTS BACKEND. With ForSt, the
+ * function asks for state asynchronously, for which ForSt is made. */
 public class FlinkLargeState {
     static final LongAdder DONE = new LongAdder();
 
@@ -70,9 +73,32 @@ public class FlinkLargeState {
         }
     }
 
+    static class CountAndSumLater extends KeyedProcessFunction<Long, Event, Total> {
+        private transient org.apache.flink.api.common.state.v2.ValueState<Totals> totals;
+
+        @Override
+        public void open(OpenContext context) {
+            totals = getRuntimeContext().getState(
+                    new org.apache.flink.api.common.state.v2.ValueStateDescriptor<>("totals", TypeInformation.of(Totals.class)));
+        }
+
+        @Override
+        public void processElement(Event event, Context context, Collector<Total> out) throws Exception {
+            totals.asyncValue().thenAccept(found -> {
+                Totals now = found == null ? new Totals() : found;
+                now.count++;
+                now.sum += event.amount;
+                totals.asyncUpdate(now);
+                out.collect(new Total(event.key, now.count, now.sum));
+                DONE.increment();
+            });
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         Configuration configuration = new Configuration();
-        configuration.setString("state.backend.type", "rocksdb");
+        boolean later = arguments[6].equals("forst");
+        configuration.setString("state.backend.type", arguments[6]);
         configuration.setString("execution.checkpointing.interval", "1 s");
         configuration.setString("execution.checkpointing.incremental", "true");
         configuration.setString("taskmanager.memory.managed.size", arguments[4] + "m");
@@ -95,9 +121,12 @@ public class FlinkLargeState {
         });
         progress.setDaemon(true);
         progress.start();
-        env.fromSource(new NumberSequenceSource(0, Long.parseLong(arguments[1]) - 1), WatermarkStrategy.noWatermarks(), "numbers")
+        KeyedStream<Event, Long> events = env
+                .fromSource(new NumberSequenceSource(0, Long.parseLong(arguments[1]) - 1), WatermarkStrategy.noWatermarks(), "numbers")
                 .map(number -> new Event(number, zipf, keys)).returns(Event.class)
-                .keyBy(event -> event.key).process(new CountAndSum()).returns(Total.class).sinkTo(new DiscardingSink<>());
+                .keyBy(event -> event.key);
+        (later ? events.enableAsyncState().process(new CountAndSumLater()) : events.process(new CountAndSum()))
+                .returns(Total.class).sinkTo(new DiscardingSink<>());
         env.execute();
         System.out.println(System.currentTimeMillis() + " " + DONE.sum());
     }

@@ -1,4 +1,4 @@
-"""State beyond memory on forkpoint and on Flink 2.3 with RocksDB in Java, in turn, each in a control group with limited memory.
+"""State beyond memory on forkpoint and on Flink 2.3 with RocksDB or ForSt in Java, in turn, each in a control group with limited memory.
 
     python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--seconds N] [--memory-mib N] [--sides NAME …]
 
@@ -29,7 +29,8 @@ sys.path.append(str(HERE.parent))
 import flink_in_turn  # noqa: E402
 
 MIB = 1 << 20
-SIDES = ["local", "spark", "flink-rocksdb"]
+FLINK = {"flink-rocksdb": "rocksdb", "flink-forst": "forst"}
+SIDES = ["local", "spark", *FLINK]
 SAMPLE_SECONDS = 0.5
 
 
@@ -86,8 +87,8 @@ def limited(limit_mib: int) -> Iterator[Limited]:
 
 def command_of(side: str, job: str, given: argparse.Namespace, directory: Path) -> list[str]:
     events, keys, parallelism = given.keys * given.passes, str(given.keys), str(given.parallelism)
-    if side == "flink-rocksdb":
-        of_job = (job, str(events), keys, parallelism, str(given.memory_mib // 3), directory.as_uri())
+    if side in FLINK:
+        of_job = (job, str(events), keys, parallelism, str(given.memory_mib // 3), directory.as_uri(), FLINK[side])
         command = flink_in_turn.java_command("flink-large-state", HERE / "FlinkLargeState.java", *of_job)
         return [f"-Xmx{given.memory_mib // 3}m" if each.startswith("-Xmx") else each for each in command]
     given_to_program = [job, events, keys, parallelism, side, given.store, directory, given.epoch_rows, given.subtask_mib]
