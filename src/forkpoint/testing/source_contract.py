@@ -6,7 +6,9 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +18,16 @@ import pyarrow as pa
 from forkpoint.api.environment import StreamExecutionEnvironment
 from forkpoint.api.launch import Launch
 from forkpoint.connectors.files.sink import FileSink
-from forkpoint.contract.source import JSON, ReaderContext, Source, SourceBatch, SourceContext, SplitEnumerator, SplitRange
+from forkpoint.contract.source import (
+    JSON,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceContext,
+    SourceReader,
+    SplitEnumerator,
+    SplitRange,
+)
 from forkpoint.functions import WatermarkStrategy
 from forkpoint.graph.options import JobOptions, RestoreOptions
 
@@ -74,6 +85,7 @@ class SourceContract(ABC):
                 planned = driver.enumerator.plan(NUMBERS)
                 first = [driver.read(each) for each in planned]
             assert [driver.read(each) for each in reversed(planned)][::-1] == first
+            assert driver.read_together(planned) == first
 
     def test_every_driver_dies_at_another_step(self, tmp_path: Path) -> None:
         """Drivers die after they plan, read, commit and acknowledge an epoch."""
@@ -182,32 +194,59 @@ class _Driver:
     def read(self, planned: SplitRange) -> list[int]:
         return [self._contract.number(element) for element in elements(self._source, planned)]
 
+    def read_together(self, planned: Sequence[SplitRange]) -> list[list[int]]:
+        return [list(map(self._contract.number, each)) for each in elements_together(self._source, planned)]
 
-def batches(source: Source[Any], planned: SplitRange) -> list[SourceBatch[Any]]:
-    """The batches of a range, read like a task that receives the source and the range."""
+
+@contextmanager
+def opened(source: Source[Any]) -> Iterator[SourceReader[Any]]:
+    """A reader in a task that receives the source."""
     shipped: Source[Any] = cloudpickle.loads(cloudpickle.dumps(source))
-    start, end, info = (json_round_trip(each) for each in (planned.start, planned.end, planned.info))
     reader = shipped.create_reader()
     reader.open(ReaderContext("uid", 0))
     try:
-        found = reader.read(SplitRange(planned.split, planned.piece, start, end, planned.rows, info))
-        return [run if isinstance(run, SourceBatch) else SourceBatch(run) for run in found]
+        yield reader
     finally:
         reader.close()
 
 
+def received(planned: SplitRange) -> SplitRange:
+    """A range as a task receives it."""
+    start, end, info = (json_round_trip(each) for each in (planned.start, planned.end, planned.info))
+    return SplitRange(planned.split, planned.piece, start, end, planned.rows, info)
+
+
+def batches(source: Source[Any], planned: SplitRange) -> list[SourceBatch[Any]]:
+    """The batches of a range, as a task reads them."""
+    with opened(source) as reader:
+        return [run if isinstance(run, SourceBatch) else SourceBatch(run) for run in reader.read(received(planned))]
+
+
 def elements(source: Source[Any], planned: SplitRange) -> list[Any]:
     """The elements of a range."""
-    out: list[Any] = []
-    for run in batches(source, planned):
-        if isinstance(run.elements, pa.RecordBatch):
-            type = source.output_type()
-            assert type is not None, "columns need an output_type()"
-            assert run.elements.schema.names == type.column_names
-            out += type.from_columns(run.elements.columns)
-        else:
-            out += run.elements
-    return out
+    return [element for run in batches(source, planned) for element in _elements_of(source, run)]
+
+
+def elements_together(source: Source[Any], planned: Sequence[SplitRange]) -> list[list[Any]]:
+    """The elements of each range, read at once."""
+    ranges = list(map(received, planned))
+    found: list[list[Any]] = [[] for _ in ranges]
+    with opened(source) as reader:
+        for parts, run in reader.read_together(ranges):
+            left = iter(_elements_of(source, run if isinstance(run, SourceBatch) else SourceBatch(run)))
+            for each, size in parts:
+                found[ranges.index(each)] += islice(left, size)
+            assert next(left, None) is None, "the run has more elements than its ranges"
+    return found
+
+
+def _elements_of(source: Source[Any], run: SourceBatch[Any]) -> list[Any]:
+    if not isinstance(run.elements, pa.RecordBatch):
+        return run.elements
+    type = source.output_type()
+    assert type is not None, "columns need an output_type()"
+    assert run.elements.schema.names == type.column_names
+    return type.from_columns(run.elements.columns)
 
 
 def json_round_trip(value: JSON) -> JSON:

@@ -251,7 +251,7 @@ class FileSource(Source[T]):
         return self.type
 
     def projected(self, type: RecordType) -> FileSource[Any] | None:
-        by_name = not isinstance(self.format, CsvFormat) or self.format.header
+        by_name = not isinstance(self.format, CsvFormat) or (self.format.header and self.format.layout is None)
         return replace(self, type=type) if by_name and self.on_parse_error == "fail" else None
 
     @property
