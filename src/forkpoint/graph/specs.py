@@ -155,6 +155,11 @@ class WatermarkSpec(OperatorSpec):
     strategy: WatermarkStrategy
     timestamp_column: str | None
 
+    @property
+    def sees_elements(self) -> bool:
+        """Whether functions of the strategy see whole elements."""
+        return self.strategy.timestamp_assigner is not None or self.strategy.generator_factory is not None
+
 
 @dataclass(frozen=True)
 class SourceSpec(WatermarkSpec, EndpointSpec):
@@ -176,10 +181,7 @@ class SourceSpec(WatermarkSpec, EndpointSpec):
         return f"reads only {', '.join(self.only)}" if self.only else ""
 
     def projected(self, output: RecordType) -> SourceSpec | None:
-        strategy, column = self.strategy, self.timestamp_column
-        if strategy.timestamp_assigner is not None or strategy.generator_factory is not None or column is not None:
-            return None  # they see whole elements
-        source = self.source.projected(output)
+        source = None if self.sees_elements else self.source.projected(output)
         return None if source is None else replace(self, source=source, only=output.names)
 
     def in_batch(self) -> SourceSpec:
@@ -198,10 +200,21 @@ class DataFrameSpec(WatermarkSpec, EndpointSpec):
     timestamp_column: str | None
     split_column: str | None
     max_rows: int | None
+    only: tuple[str, ...] = ()  # as of a SourceSpec
 
     @property
     def bounded(self) -> bool:
         return not self.frame.isStreaming
+
+    def how(self, operator: Operator) -> str:
+        return f"reads only {', '.join(self.only)}" if self.only else ""
+
+    def projected(self, output: RecordType) -> DataFrameSpec | None:
+        by_name = all(self.frame.columns.count(name) == 1 for name in output.names)
+        if self.sees_elements or not by_name or self.split_column not in (None, *output.names):
+            return None
+        frame = self.frame.select(*(f"`{name.replace('`', '``')}`" for name in output.names))
+        return replace(self, frame=frame, only=output.names)
 
 
 @dataclass(frozen=True)
@@ -215,8 +228,7 @@ class TimestampsSpec(WatermarkSpec):
     timestamp_column: str | None = None
 
     def reads(self, output: Fields) -> Fields:
-        whole = self.strategy.timestamp_assigner is not None or self.strategy.generator_factory is not None
-        return None if whole else output  # which has the column of the timestamps
+        return None if self.sees_elements else output  # which has the column of the timestamps
 
     def projected(self, output: RecordType) -> TimestampsSpec | None:
         return self
