@@ -244,9 +244,7 @@ def joined(messages: pa.BinaryArray) -> bytes | None:
     data, starts, ends = spans(messages)
     if not (starts < ends).all() or (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
         return None
-    one = pa.ListArray.from_arrays(pa.array([0, len(messages)], pa.int32()), messages)
-    found: bytes = pc.binary_join(one, b"\n")[0].as_py()
-    return found
+    return b"\n".join(messages.to_pylist())  # Arrow's binary_join takes longer, of large messages three times as long
 
 
 @dataclass(frozen=True)
