@@ -21,7 +21,7 @@ from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, Water
 from forkpoint.graph.transformations import Broadcast
 from forkpoint.runtime.event_time.timestamps import PieceClock, open_clock, stamp
 from forkpoint.runtime.event_time.watermarks import MAX_MS, MIN_MS, Window, element_positions
-from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick, spread
+from forkpoint.runtime.exchange.batch import Batch, for_each, interleaved, pick
 from forkpoint.runtime.exchange.control import CommitRow, encode_progress
 from forkpoint.runtime.exchange.grouping import route, targets_of
 from forkpoint.runtime.exchange.wire import PROGRESS, ChunkRow, Piece, Pieces, encode_chunk
@@ -194,9 +194,9 @@ class SourceTask(Task):
             return
         targets = targets_of(batch, edge.partitioning, parallelism, self.spec.max_parallelism, consumer)
         if targets is None:
-            of_splits = [crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism for piece in pieces]
-            targets = np.array(of_splits)[spread(batch.splits, batch.size)]
-        for target, part in route(batch, targets, parallelism):
+            of_splits = np.array([crc32(f"{piece.origin}/{piece.split}".encode()) % parallelism for piece in pieces])
+            targets = of_splits[batch.splits]
+        for target, part in route(batch, targets, parallelism) if np.ndim(targets) else [(int(targets), batch)]:
             self.send(edge, target, encode_chunk(part, pieces))
         batch.keys = None  # the next edge may have another key
 
@@ -266,12 +266,14 @@ def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange
 
 def _united(runs: Iterable[Run]) -> Iterator[Run]:
     """Short runs that follow one another, as far as they are alike and have no side outputs, as one."""
-    held: list[Run] = []
+    held, rows = list[Run](), 0
     for run in runs:
-        if held and not (_alike(held[-1][1], run[1]) and sum(len(each.elements) for _, each in (*held, run)) <= TOGETHER_ROWS):
+        size = len(run[1].elements)
+        if held and not (_alike(held[-1][1], run[1]) and rows + size <= TOGETHER_ROWS):
             yield _as_one(held)
-            held = []
+            held, rows = [], 0
         held.append(run)
+        rows += size
     if held:
         yield _as_one(held)
 
