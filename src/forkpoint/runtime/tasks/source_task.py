@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.contract.source import ReaderContext, SourceBatch, SourceReader, SplitRange
+from forkpoint.errors import JobFailed
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
@@ -261,24 +262,38 @@ def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange
         if found is None:
             return
         parts, run = found
-        yield parts, run if isinstance(run, SourceBatch) else SourceBatch(run)
+        yield _checked(operator, parts, run if isinstance(run, SourceBatch) else SourceBatch(run))
+
+
+def _checked(operator: Operator, parts: Sequence[tuple[SplitRange, int]], run: SourceBatch[Any]) -> Run:
+    size, told = len(run.elements), sum(count for _, count in parts)
+    if size != told:
+        raise JobFailed(f"operator {operator.uid!r}: the reader says that {told} elements follow, but has {size}")
+    if operator.output_type is None and isinstance(run.elements, pa.RecordBatch):
+        raise JobFailed(
+            f"operator {operator.uid!r}: the reader yields columns, so the source's output_type() must name their type"
+        )
+    return parts, run
 
 
 def _united(runs: Iterable[Run]) -> Iterator[Run]:
     """Short runs that follow one another, as far as they are alike and have no side outputs, as one."""
-    held: list[Run] = []
+    held, rows = list[Run](), 0
     for run in runs:
-        if held and not (_alike(held[-1][1], run[1]) and sum(len(each.elements) for _, each in (*held, run)) <= TOGETHER_ROWS):
+        size = len(run[1].elements)
+        if held and not (_alike(held[-1][1], run[1]) and rows + size <= TOGETHER_ROWS):
             yield _as_one(held)
-            held = []
+            held, rows = [], 0
         held.append(run)
+        rows += size
     if held:
         yield _as_one(held)
 
 
 def _alike(one: SourceBatch[Any], other: SourceBatch[Any]) -> bool:
-    columns = isinstance(one.elements, pa.RecordBatch) == isinstance(other.elements, pa.RecordBatch)
-    return columns and (one.timestamps is None) == (other.timestamps is None) and not one.sides and not other.sides
+    """Columns of the same type may differ in Arrow, such as integers of 32 and 64 bits, and are then converted by themselves."""
+    schemas = [each.elements.schema if isinstance(each.elements, pa.RecordBatch) else None for each in (one, other)]
+    return schemas[0] == schemas[1] and (one.timestamps is None) == (other.timestamps is None) and not (one.sides or other.sides)
 
 
 def _as_one(runs: list[Run]) -> Run:
