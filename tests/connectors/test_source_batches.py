@@ -239,3 +239,21 @@ def test_a_reader_that_says_wrong_things_of_its_elements_is_refused() -> None:
         read_columns(Columns(counts=2))
     with pytest.raises(fp.JobFailed, match=r"operator 'in': the reader yields columns, so the source's output_type\(\) must"):
         read_columns(Columns(typed=False))
+
+
+def test_an_error_names_the_range_that_cannot_be_read() -> None:
+    class Failing(Marked):
+        def create_reader(self) -> SourceReader[Any]:
+            class Reader(_Reader):
+                def read(self, range: SplitRange) -> Iterator[fp.SourceBatch[Any]]:
+                    yield from super().read(range)
+                    if range.split == "1":
+                        raise ValueError("broken")
+
+            return Reader(self.inner.create_reader())
+
+    def build(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
+        return env.from_source(Failing(*[[(1, "a")]] * 3), fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+
+    with pytest.raises(fp.UserFunctionError, match=r"broken \(element SplitRange\(split='1'"):
+        run_local(build, parallelism=1)

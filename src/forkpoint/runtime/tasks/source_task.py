@@ -255,6 +255,10 @@ def _together(assigned: Iterable[tuple[int, SplitRange]]) -> Iterator[tuple[int,
 
 
 def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange]) -> Iterator[Run]:
+    if len(ranges) > 1 and type(reader).read_together is SourceReader.read_together:
+        for each in ranges:  # so that an error names its range
+            yield from _runs(operator, reader, [each])
+        return
     elements = reader.read_together(ranges)
     while True:
         with user_code(operator.uid, lambda: ranges[0] if len(ranges) == 1 else ranges):
