@@ -1,4 +1,4 @@
-"""State beyond memory on forkpoint and on Flink 2.3 with RocksDB or ForSt in Java, in turn, each in a control group with limited memory.
+"""State beyond memory on forkpoint and on Flink 2.3 in Java (RocksDB, ForSt), in turn, each in a control group of limited memory.
 
     python benchmarks/large_state/against_flink.py [--keys N] [--passes N] [--seconds N] [--memory-mib N] [--sides NAME …]
 

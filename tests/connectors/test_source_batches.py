@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -192,3 +193,67 @@ def test_a_side_element_must_be_of_the_tags_type() -> None:
 
     with pytest.raises(fp.TypeNotSupported, match="operator 'in' emits 1, which is not valid"):
         run_local(build)
+
+
+OF_ARROW = {"0": pa.int64(), "1": pa.int32(), "2": pa.null()}
+
+
+class Columns(Marked):
+    """Each split has columns of its own type in Arrow, and a reader may say wrong things of them."""
+
+    def __init__(self, counts: int = 1, typed: bool = True) -> None:
+        super().__init__(*[[(0, "a")]] * 3)
+        self.counts, self.typed = counts, typed
+
+    def output_type(self) -> fp.TypeInformation[Any] | None:
+        return fp.Types.ROW_NAMED(["n"], [fp.Types.LONG()]) if self.typed else None  # type: ignore[return-value]
+
+    def create_reader(self) -> SourceReader[Any]:
+        source = self
+
+        class Reader(SourceReader[Any]):
+            def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
+                of = OF_ARROW[range.split]
+                yield pa.record_batch({"n": pa.array([None if of == pa.null() else int(range.split)], of)})
+
+            def read_together(self, ranges: Sequence[SplitRange]) -> Iterator[Any]:
+                for ((range, _),), run in super().read_together(ranges):
+                    yield [(range, source.counts)], run
+
+        return Reader()
+
+
+def read_columns(source: Columns, parallelism: int = 1) -> list[Any]:
+    return run_local(
+        lambda env: env.from_source(source, fp.WatermarkStrategy.no_watermarks(), "in").uid("in"), parallelism=parallelism
+    ).output
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_splits_may_have_columns_that_differ_in_arrow(parallelism: int) -> None:
+    assert sorted(row.n or 0 for row in read_columns(Columns(), parallelism)) == [0, 0, 1]
+
+
+def test_a_reader_that_says_wrong_things_of_its_elements_is_refused() -> None:
+    with pytest.raises(fp.JobFailed, match=r"operator 'in': read_together\(\) gave 1 elements, and says that they are 2"):
+        read_columns(Columns(counts=2))
+    with pytest.raises(fp.JobFailed, match=r"operator 'in': the reader yields columns, but the source has no output_type\(\)"):
+        read_columns(Columns(typed=False))
+
+
+def test_an_error_names_the_range_that_cannot_be_read() -> None:
+    class Failing(Marked):
+        def create_reader(self) -> SourceReader[Any]:
+            class Reader(_Reader):
+                def read(self, range: SplitRange) -> Iterator[fp.SourceBatch[Any]]:
+                    yield from super().read(range)
+                    if range.split == "1":
+                        raise ValueError("broken")
+
+            return Reader(self.inner.create_reader())
+
+    def build(env: fp.StreamExecutionEnvironment) -> fp.DataStream:
+        return env.from_source(Failing(*[[(1, "a")]] * 3), fp.WatermarkStrategy.no_watermarks(), "in").uid("in")
+
+    with pytest.raises(fp.UserFunctionError, match=r"broken \(element SplitRange\(split='1'"):
+        run_local(build, parallelism=1)

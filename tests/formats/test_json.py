@@ -443,6 +443,12 @@ NESTED = [
 ORDERS = [Order(1, "a", 0.1), Order(2, 'ü\n"', None, True)]
 
 
+def test_an_integer_of_more_than_64_bits_is_no_member_of_an_enum() -> None:
+    schema = JsonRowDeserializationSchema(Types.ROW_NAMED(["color"], [type_of(Color)]))
+    found = schema.deserialize_batch(pa.array([b'{"color":"red"}', b'{"color":%d}' % 2**64], pa.binary()))
+    assert [bad.problem for bad in found.bad] == ["color: 18446744073709551616 is not valid for Enum Color"]
+
+
 @pytest.mark.parametrize(("type", "values"), [(Order, ORDERS), (Nested, NESTED)])
 @pytest.mark.parametrize("columns", [False, True])
 def test_messages_have_the_bytes_of_a_file_sink(type: Any, values: list[Any], columns: bool, tmp_path: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 import forkpoint as fp
 from forkpoint.connectors.kafka.source import KafkaSource
@@ -106,6 +107,16 @@ def test_columns_of_parquet(tmp_path: Path) -> None:
     assert rows_of(tables, "SELECT k, v FROM t") == Counter((row["k"], row["v"]) for row in ROWS)
     with pytest.raises(ForkpointError):
         rows_of(tables, "SELECT k, w FROM t")
+
+
+def test_rows_of_orc_without_any_of_the_columns(tmp_path: Path) -> None:
+    """They are there, as in Parquet, although Arrow finds no rows if it is asked for no columns."""
+    orc.write_table(pa.table({name: [row[name] for row in ROWS] for name in ("k", "v")}), tmp_path / "rows.orc")
+    orc.write_table(pa.table({"other": [1, 2]}), tmp_path / "other.orc")
+    tables = tables_of(tmp_path, format="orc")
+    assert rows_of(tables, "SELECT COUNT(*) AS n FROM t") == {(len(ROWS) + 2,): 1}
+    assert rows_of(tables, "SELECT w, r FROM t") == {(None, None): len(ROWS) + 2}
+    assert rows_of(tables, "SELECT v, w FROM t WHERE k = 'a'") == Counter((row["v"], None) for row in ROWS if row["k"] == "a")
 
 
 def test_columns_of_a_database(tmp_path: Path) -> None:

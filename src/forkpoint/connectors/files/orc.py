@@ -51,7 +51,8 @@ class OrcCursor:
         with file.for_parquet(size) as opened:
             self._file = _opened(file, opened)
         names = self._file.schema.names
-        self._columns = names if type is None else [name for name in names if name in type.column_names]
+        # Arrow returns no rows for no columns.
+        self._columns = names if type is None else [name for name in names if name in type.column_names] or names[:1]
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number in range(self._file.nstripes):

@@ -351,7 +351,7 @@ def _enum(type: TypeInformation, raw: Any, from_text: bool) -> Any:
         raw = _from_text(int)(raw)
     try:
         return type.decode(msgspec.msgpack.encode(raw))
-    except (msgspec.MsgspecError, TypeError, ValueError, KeyError):
+    except (msgspec.MsgspecError, TypeError, ValueError, KeyError, OverflowError):  # the last one: of more than 64 bits
         raise Unreadable(f"{shorten(repr(raw), 80)} is not valid for {type!r}") from None
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from forkpoint.contract.source import ReaderContext, SourceBatch, SourceReader, SplitRange
+from forkpoint.errors import JobFailed
 from forkpoint.graph.job import InEdge, Operator
 from forkpoint.graph.specs import DataFrameSpec, SinkSpec, TimestampsSpec, WatermarkSpec
 from forkpoint.graph.transformations import Broadcast
@@ -254,6 +255,10 @@ def _together(assigned: Iterable[tuple[int, SplitRange]]) -> Iterator[tuple[int,
 
 
 def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange]) -> Iterator[Run]:
+    if len(ranges) > 1 and type(reader).read_together is SourceReader.read_together:
+        for each in ranges:  # so that an error names its range
+            yield from _runs(operator, reader, [each])
+        return
     elements = reader.read_together(ranges)
     while True:
         with user_code(operator.uid, lambda: ranges[0] if len(ranges) == 1 else ranges):
@@ -261,7 +266,20 @@ def _runs(operator: Operator, reader: SourceReader[Any], ranges: list[SplitRange
         if found is None:
             return
         parts, run = found
-        yield parts, run if isinstance(run, SourceBatch) else SourceBatch(run)
+        yield _checked(operator, parts, run if isinstance(run, SourceBatch) else SourceBatch(run))
+
+
+def _checked(operator: Operator, parts: Sequence[tuple[SplitRange, int]], run: SourceBatch[Any]) -> Run:
+    size, told = len(run.elements), sum(count for _, count in parts)
+    if size != told:
+        raise JobFailed(
+            f"operator {operator.uid!r}: read_together() gave {size} elements, and says that they are {told}; correct the reader"
+        )
+    if operator.output_type is None and isinstance(run.elements, pa.RecordBatch):
+        raise JobFailed(
+            f"operator {operator.uid!r}: the reader yields columns, but the source has no output_type() that names them; add it"
+        )
+    return parts, run
 
 
 def _united(runs: Iterable[Run]) -> Iterator[Run]:
@@ -279,8 +297,9 @@ def _united(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def _alike(one: SourceBatch[Any], other: SourceBatch[Any]) -> bool:
-    columns = isinstance(one.elements, pa.RecordBatch) == isinstance(other.elements, pa.RecordBatch)
-    return columns and (one.timestamps is None) == (other.timestamps is None) and not one.sides and not other.sides
+    """Columns of the same type may differ in Arrow, such as integers of 32 and 64 bits, and are then converted by themselves."""
+    schemas = [each.elements.schema if isinstance(each.elements, pa.RecordBatch) else None for each in (one, other)]
+    return schemas[0] == schemas[1] and (one.timestamps is None) == (other.timestamps is None) and not (one.sides or other.sides)
 
 
 def _as_one(runs: list[Run]) -> Run:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -22,9 +18,9 @@ from forkpoint.errors import RecordParseError
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.types import INTEGERS
 from forkpoint.table.connectors.jdbc import LOOKUP_OPTIONS, SCAN_OPTIONS, UNNEEDED, jdbc_url
+from forkpoint.table.connectors.jdbc_values import readings
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.types import TypeInformation
-from forkpoint.types.kinds.containers import present
 from forkpoint.types.kinds.records import RecordType
 
 _FETCHED = 10_000
@@ -57,48 +53,6 @@ def _whole(options: TableOptions, name: str) -> int:
         return int(options.get(name) or "")
     except ValueError:
         raise options.error(name, f"option {name!r} is no whole number") from None
-
-
-def _truth(value: Any) -> Any:
-    """SQLite and MySQL have 0 and 1."""
-    return bool(value) if isinstance(value, int) and value in (0, 1) else value
-
-
-def _digits(value: Any) -> Any:
-    """SQLite's numbers are binary."""
-    return Decimal(repr(value)) if isinstance(value, int | float) else value
-
-
-def _in_utc(value: Any) -> Any:
-    """A column without a time zone, to which sinks write UTC; SQLite has texts."""
-    try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-    return at.replace(tzinfo=UTC) if isinstance(at, datetime) and at.tzinfo is None else at
-
-
-def _text(value: Any) -> Any:
-    """PostgreSQL's driver has objects for uuid and json."""
-    return str(value) if isinstance(value, UUID) else json.dumps(value) if isinstance(value, dict | list) else value
-
-
-def _parts(value: Any) -> Any:
-    """SQLite and MariaDB have JSON in texts. What is none is refused with the row."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-_READ: dict[str, Callable[[Any], Any]] = {
-    "boolean": _truth,
-    "decimal": _digits,
-    "instant": _in_utc,
-    "string": _text,
-    **dict.fromkeys(("list", "map", "record"), _parts),
-}
-"""What becomes of a driver's value for a column of SQL with a type of this kind."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +95,7 @@ class _Reader(SourceReader[Any]):
     def __init__(self, source: JdbcSource) -> None:
         self._source = source
         self._converter = RecordConverter(source.type)
-        kinds = {each.name: present(each.type).kind for each in source.type.fields or ()}
-        self._read = {name: _READ[kind] for name, kind in kinds.items() if kind in _READ}
+        self._read = readings(source.type)
 
     def read(self, range: SplitRange) -> Iterator[pa.RecordBatch]:
         source, where = self._source, f"connector 'jdbc' reads {self._source.table} of {shown(self._source.url)}"
@@ -160,7 +113,7 @@ class _Reader(SourceReader[Any]):
         query = sa.select(*table.c).select_from(table)
         if self._source.column is None:
             return query
-        of = table.c[self._source.column]
+        of = sa.column(self._source.column)  # which may not be read
         return query.where(of >= low, of < high)
 
     def _columns(self, rows: list[dict[str, Any]], where: str) -> pa.RecordBatch:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forkpoint.connectors.lookup.sql import SqlLookup
-from forkpoint.functions import LookupFunction
+from forkpoint.functions import LookupFunction, RuntimeContext
 from forkpoint.relational.changes import row_type
 from forkpoint.relational.lookups import LookupTable
-from forkpoint.table.connectors.jdbc import UNNEEDED, jdbc_url
+from forkpoint.table.connectors.jdbc import SCAN_OPTIONS, UNNEEDED, jdbc_url
+from forkpoint.table.connectors.jdbc_values import readings
 from forkpoint.table.connectors.options import TableOptions
 from forkpoint.wording import parse_duration_ms
 
@@ -32,6 +33,7 @@ def jdbc_lookup(options: TableOptions, key: tuple[str, ...]) -> LookupTable:
         many=True,
     )
     options.unneeded(UNNEEDED)
+    options.ignore(*SCAN_OPTIONS)
     return lookup_table(options, function)
 
 
@@ -48,10 +50,20 @@ def lookup_table(options: TableOptions, function: LookupFunction[Any, Any]) -> L
 
 
 class TableLookup(SqlLookup[Any]):
-    """Takes keys of several columns as rows."""
+    """Takes keys of several columns as rows. Values are those of a scan."""
 
     def lookup(self, keys: Sequence[Any], /) -> Mapping[Any, Any]:
         if self._single:
             return super().lookup(keys)
         by_key = super().lookup([tuple(key) for key in keys])
         return {key: by_key[parts] for key in keys if (parts := tuple(key)) in by_key}
+
+    def open(self, runtime_context: RuntimeContext, /) -> None:
+        assert self._type is not None
+        self._read = readings(self._type)
+        super().open(runtime_context)
+
+    def _value(self, row: dict[str, Any]) -> Any:
+        for name, read in self._read.items():
+            row[name] = read(row[name])
+        return row
