@@ -154,6 +154,7 @@ def run(arguments: argparse.Namespace, directory: Path, state_root: str, server:
             "spark.executor.memory": "512m",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.cores.max": str(len(HOSTS) * arguments.executors),
+            "spark.forkpoint.residentTasks": "false",  # which stay in their processes, so that nothing would be measured
         }
         env.launch = Launch(options={"engine": "spark", "spark": spark}, listeners=[observer], on_driver=observer.attach)
         env.execute("bench")
