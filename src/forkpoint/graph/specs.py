@@ -161,8 +161,17 @@ class WatermarkSpec(OperatorSpec):
         return self.strategy.timestamp_assigner is not None or self.strategy.generator_factory is not None
 
 
+class InputSpec(WatermarkSpec, EndpointSpec):
+    """A source. ``only``: the fields that it reads, if the job uses no others."""
+
+    only: tuple[str, ...]
+
+    def how(self, operator: Operator) -> str:
+        return f"reads only {', '.join(self.only)}" if self.only else ""
+
+
 @dataclass(frozen=True)
-class SourceSpec(WatermarkSpec, EndpointSpec):
+class SourceSpec(InputSpec):
     """A native source: the driver plans the tasks that read it."""
 
     kind = "source"
@@ -171,14 +180,11 @@ class SourceSpec(WatermarkSpec, EndpointSpec):
     source: Source
     strategy: WatermarkStrategy
     timestamp_column: str | None = None
-    only: tuple[str, ...] = ()  # the fields that it reads, if the job uses no others
+    only: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> bool:
         return self.source.bounded
-
-    def how(self, operator: Operator) -> str:
-        return f"reads only {', '.join(self.only)}" if self.only else ""
 
     def projected(self, output: RecordType) -> SourceSpec | None:
         source = None if self.sees_elements else self.source.projected(output)
@@ -189,7 +195,7 @@ class SourceSpec(WatermarkSpec, EndpointSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class DataFrameSpec(WatermarkSpec, EndpointSpec):
+class DataFrameSpec(InputSpec):
     """A Spark DataFrame as a source. The frame stays on the driver; ``JobGraph.shipped`` removes it."""
 
     kind = "source"
@@ -200,14 +206,11 @@ class DataFrameSpec(WatermarkSpec, EndpointSpec):
     timestamp_column: str | None
     split_column: str | None
     max_rows: int | None
-    only: tuple[str, ...] = ()  # as of a SourceSpec
+    only: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> bool:
         return not self.frame.isStreaming
-
-    def how(self, operator: Operator) -> str:
-        return f"reads only {', '.join(self.only)}" if self.only else ""
 
     def projected(self, output: RecordType) -> DataFrameSpec | None:
         by_name = all(self.frame.columns.count(name) == 1 for name in output.names)

@@ -272,7 +272,7 @@ class LocalStorage:
     def _walk(self, directory: str, prefix: str, after: str) -> Iterator[str]:
         for entry in _entries(directory):
             path = f"{prefix}/{entry.name}" if prefix else entry.name
-            if path <= after and not (after.startswith(path) and may_follow(path, after)):
+            if path <= after and not may_follow(path, after):
                 continue  # whether it is a file or a directory
             if entry.is_dir():
                 if may_follow(path, after):

@@ -48,10 +48,11 @@ class JsonText:
     def __init__(self, type: TypeInformation | None, of: Any = Any, *, nested: bool = False, only_fields: bool = False) -> None:
         self._type = type
         exact = type is not None and not kinds(type).isdisjoint(("big_dec", "decimal"))
+        options = {"float_hook": Decimal if exact else None}
         self._flat = FlatJson(type) if type is not None and only_fields and is_flat(type) else None
-        self._decode: Callable[[bytes], Any] = json_decoder(of, float_hook=Decimal if exact else None)
+        self._decode: Callable[[bytes], Any] = json_decoder(of, **options)
         if only_fields and type is not None and type.fields:
-            self._decode = _record_decoder(type.fields, self._decode, float_hook=Decimal if exact else None)
+            self._decode = _record_decoder(type.fields, self._decode, **options)
         schema = text_schema(type, _JSON_NAME, nested=nested)
         self.fast = schema is not None  # whether `columns` can read the type
         self._exact = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
