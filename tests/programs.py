@@ -12,11 +12,13 @@ import functools
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -132,6 +134,16 @@ def run_python(
     if check:
         done.check_returncode()
     return done
+
+
+def kill_if_running(pids: Iterable[int], mark: str) -> None:
+    """End the processes whose command line or working directory has ``mark`` in it. Others have ended, and their number may be
+    another process's by now."""
+    for pid in pids:
+        place = Path(f"/proc/{pid}")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if mark in f"{(place / 'cmdline').read_text()}{(place / 'cwd').resolve()}":
+                os.kill(pid, signal.SIGKILL)
 
 
 def serve_by(requests: socket.socket) -> None:

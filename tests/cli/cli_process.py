@@ -2,16 +2,14 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from forkpoint.cli import main
-from programs import Python
+from programs import Python, kill_if_running
 
 DIGITS = """
 import sys
@@ -105,9 +103,4 @@ class Cli:
 
     def kill_all(self) -> None:
         """End the drivers that were started here and still run."""
-        for pid in self.pids:
-            with suppress(ProcessLookupError, FileNotFoundError):
-                # The number may be another process's by now.
-                place = Path(f"/proc/{pid}")
-                if str(self.directory) in f"{(place / 'cmdline').read_text()}{(place / 'cwd').resolve()}":
-                    os.kill(pid, signal.SIGKILL)
+        kill_if_running(self.pids, str(self.directory))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -74,10 +72,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(subprocess, "Popen", programs.popen)
     made = Place(tmp_path)
     yield made
-    for pid in made.pids:
-        command = Path(f"/proc/{pid}/cmdline")
-        if command.exists() and fork_server.__file__ in command.read_text():  # else the number is another process's by now
-            os.kill(pid, signal.SIGKILL)
+    programs.kill_if_running(made.pids, fork_server.__file__)
 
 
 def test_a_job_s_life(place: Place) -> None:
