@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ import forkpoint as fp
 from background import InBackground
 from forkpoint.api.execution import Job, prepare
 from forkpoint.api.launch import Launch
-from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.checkpoint.history import History
+from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.connectors.kafka import transactions
 from forkpoint.connectors.kafka.client import KafkaClient
 from forkpoint.connectors.kafka.producing import QUEUED_BYTES, SCHEMA, ProducerRecord, producer_settings, to_columns
@@ -27,7 +29,7 @@ from forkpoint.connectors.kafka.transactions import TransactionalCommitter
 from forkpoint.connectors.rows import pack_columns
 from forkpoint.contract.sink import CommitterContext, SinkContext
 from forkpoint.driver.commit import publisher
-from forkpoint.errors import ConfigError, JobFailed, SystemUnavailable
+from forkpoint.errors import ConfigError, JobFailed, StorageUnavailable, SystemUnavailable
 from forkpoint.graph.options import RestartStrategy
 from patience import PATIENCE_S
 from programs import ENVIRONMENT, run_python
@@ -149,6 +151,49 @@ def test_a_task_that_sleeps_while_another_commits_sends_nothing(
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 
+@pytest.mark.parametrize("then", ["commit", "other output", "close", "another committer", "old"])
+def test_what_is_sent_before_the_commit(kafka: Kafka, tmp_path: Path, then: str) -> None:
+    """It is visible after the commit of the same output only; and once it has been given up, it holds back no reader."""
+    topic = kafka.create_topic()
+    sent, other = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 1, range(10, 20))
+    one = committer(kafka, tmp_path)
+    if then == "old":  # it was sent and committed by another run
+        committer(kafka, tmp_path).commit(sent, 1)
+    one.pre_commit(sent)
+    assert len(kafka.read(topic)) == (10 if then == "old" else 0)
+    assert (kafka.ends(topic) == kafka.ends(topic, committed=False)) == (then == "old")
+    if then == "close":
+        one.close()
+        kafka.settle(topic)
+    last = {"other output": other, "close": other}.get(then, sent)
+    (one if then in ("commit", "other output") else committer(kafka, tmp_path)).commit(last, 1)
+    if then in ("another committer", "old"):
+        one.commit(sent, 1)
+    kafka.settle(topic)
+    assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(10) if last is sent else range(10, 20))
+
+
+def test_an_epoch_fails_after_its_output_was_sent(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt computes and sends it again."""
+    topic = kafka.create_topic(partitions=4)
+    commit, failed = History.commit, list[int]()
+
+    def fails(self: History, manifest: Manifest, **options: Any) -> None:
+        if manifest.epoch == 3 and not failed:
+            failed.append(manifest.epoch)
+            until = time.monotonic() + PATIENCE_S
+            while kafka.ends(topic) == kafka.ends(topic, committed=False):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            raise StorageUnavailable("the storage is away")
+        commit(self, manifest, **options)
+
+    monkeypatch.setattr(History, "commit", fails)
+    run(tmp_path, sink(kafka.bootstrap_servers, topic))
+    assert failed
+    assert received(kafka, topic) == expected(ELEMENTS)
+
+
 def test_a_commit_goes_on_after_what_was_sent(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.create_topic()
     first, second = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))
@@ -206,6 +251,7 @@ def test_a_client_that_does_not_return_is_replaced(
     topic = kafka.create_topic()
     first, second = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))
     hangs, returned, goes_on = [step], threading.Event(), threading.Event()
+    kafka.transactional_producer()  # a new broker's coordinator takes longer than the second below
 
     class Hanging(confluent_kafka.Producer):
         """A producer one of whose calls returns only at the end, as librdkafka's do after a broker's restart."""

@@ -1,5 +1,6 @@
 """The sink of the protocol's model whose output tasks commit, to a system that works as Kafka's transactions do: whoever begins
-fences those before, looks at what was sent, and sends the rest and the epoch's number at once."""
+fences those before, looks at what was sent, and sends the rest and the epoch's number at once. What it has begun to send before
+the epoch's commit is nobody's until then."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from unittest.mock import patch
 
 import protocol_model as model
 
-from forkpoint.checkpoint.manifest import EpochOutput
+from forkpoint.checkpoint.manifest import EpochOutput, Manifest
 from forkpoint.contract import sink
 from forkpoint.contract.sink import Committer, CommitterContext, CommittingSink, SinkContext, SinkWriter
 from forkpoint.driver.commit.publisher import Publisher
@@ -27,6 +28,8 @@ class Fenced(Exception):
 
 
 class LedgerSink(CommittingSink[Any]):
+    pre_commits = True
+
     def __init__(self, directory: Path) -> None: ...
 
     def create_writer(self, context: SinkContext) -> SinkWriter[Any]:
@@ -57,6 +60,12 @@ class LedgerCommitter(Committer):
     def __init__(self, context: CommitterContext) -> None:
         self._context = context
         self._token = 0
+        self._begun: EpochOutput | None = None
+
+    def pre_commit(self, output: EpochOutput) -> None:
+        self.begin()
+        if output.epoch > self.sent():
+            self._begun = output
 
     def commit(self, output: EpochOutput, newest: int) -> None:
         with suppress(Fenced):
@@ -64,10 +73,13 @@ class LedgerCommitter(Committer):
         self.commit(output, newest)  # and find what the other has sent
 
     def _commit(self, output: EpochOutput) -> None:
-        self.begin()
-        if output.epoch > self.sent():
-            stored = [self._context.staged(each["stored"]) for each in output.committables]
-            self.send([value for each in stored for value in json.loads(each)], output.epoch)
+        begun, self._begun = self._begun, None
+        if begun != output:
+            self.begin()
+            if output.epoch <= self.sent():
+                return
+        stored = [self._context.staged(each["stored"]) for each in output.committables]
+        self.send([value for each in stored for value in json.loads(each)], output.epoch)
 
     @property
     def _name(self) -> str:
@@ -95,8 +107,13 @@ class LedgerCommitter(Committer):
 class InTurn(Publisher):
     """Commits when ``LAG`` epochs wait for it, on the driver's own thread, so that it is part of the schedule."""
 
-    def _start(self, uid: str, lane: Any) -> Any:
-        return None
+    def _must_run(self, uid: str, lane: Any) -> None: ...
+
+    def prepare(self, manifest: Manifest) -> None:
+        super().prepare(manifest)
+        for uid, lane in self._lanes.items():
+            if not lane.outputs:
+                self._pre_commit(uid, lane)
 
     def _catch_up(self) -> None:
         for uid, lane in self._lanes.items():
@@ -114,10 +131,18 @@ class InTurn(Publisher):
         return super().wait(0)
 
 
+class Kept:
+    """The committers of each driver, which are in one process here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(model._here.actor).setdefault("kept", commits._Kept()), name)
+
+
 @contextmanager
 def in_turn() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(sink, "open_storage", lambda _: model.ModelStorage(model._world().files)))
         stack.enter_context(patch.object(assembly, "Publisher", InTurn))
         stack.enter_context(patch.object(commits, "_THREADS", 1))
+        stack.enter_context(patch.object(commits, "_kept", Kept()))
         yield

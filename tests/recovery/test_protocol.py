@@ -264,6 +264,11 @@ def test_it_finds_a_commit_that_does_not_look_at_what_was_sent() -> None:
     assert found_in_tasks(kills, patch.object(LedgerCommitter, "sent", lambda _: 0)).said("published more than once")
 
 
+def test_it_finds_output_that_is_visible_before_its_epoch_is_committed() -> None:
+    early = patch.object(LedgerCommitter, "pre_commit", lambda self, output: self.commit(output, output.epoch))
+    assert found_in_tasks(kills, early).violations
+
+
 @pytest.mark.slow
 def test_it_finds_a_commit_that_fences_nobody() -> None:
     unfenced = patch.object(LedgerCommitter, "begin", lambda _: None)

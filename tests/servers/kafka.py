@@ -253,14 +253,15 @@ class Kafka(Server):
             consumer.close()
         return sorted(messages, key=lambda m: (m.partition, m.offset))
 
+    def ends(self, topic: str, *, committed: bool = True) -> list[int]:
+        """The offset at which each partition ends; with ``committed``, at which its first open transaction begins, if any."""
+        places = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in self._partitions(topic)}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return [each.result().offset for each in self._admin.list_offsets(places, isolation_level=isolation).values()]
+
     def settle(self, topic: str) -> None:
         """Wait until no transaction is pending: the markers of one that is committed come a little later."""
-        places = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in self._partitions(topic)}
-
-        def ends(isolation: IsolationLevel) -> list[int]:
-            return [each.result().offset for each in self._admin.list_offsets(places, isolation_level=isolation).values()]
-
-        while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        while self.ends(topic) != self.ends(topic, committed=False):
             time.sleep(0.01)
 
     def values(self, topic: str) -> list[str | None]:

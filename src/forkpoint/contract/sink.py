@@ -180,6 +180,12 @@ class CommitterContext:
 class Committer(ABC):
     """Commits one group's output in tasks: one call at a time, possibly on several threads. Processes reuse it for a while."""
 
+    def pre_commit(self, output: EpochOutput) -> None:  # noqa: B027  (most systems have nothing to prepare)
+        """Send an epoch's output, invisibly, while the driver commits the epoch; only for a sink with ``pre_commits``.
+
+        ``commit`` of the same output makes it visible. If ``commit`` of other output or ``close`` follows instead, the epoch has
+        failed, and what was sent must never become visible. After an error, ``close`` and then ``commit`` follow."""
+
     @abstractmethod
     def commit(self, output: EpochOutput, newest: int) -> None:
         """Publish an epoch's output in the order of subtasks, atomically if possible, unless it was committed before. The epochs
@@ -214,6 +220,10 @@ class Committer(ABC):
 
 class CommittingSink(Sink[T_contra]):
     """A sink whose output is committed by tasks. ``commit`` is not called."""
+
+    pre_commits: ClassVar[bool] = False
+    """Whether committers have a ``pre_commit``. It is called for epochs whose output would be published at once, by committers on
+    the driver's host."""
 
     @property
     def commit_every(self) -> timedelta | None:

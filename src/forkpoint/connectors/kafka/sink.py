@@ -39,10 +39,12 @@ class DeliveryGuarantee(Enum):
 class KafkaSink(CommittingSink[T_contra]):
     """Writes records to Kafka; created with ``KafkaSink.builder()``.
 
-    With EXACTLY_ONCE, the default here, an epoch's output is staged, and tasks send it in transactions after the epoch's commit:
-    consumers need ``isolation.level=read_committed``, the default of most. The transactional ids and consumer groups of a sink
-    begin with its prefix ("forkpoint" by default), the job and the sink's uid.
+    With EXACTLY_ONCE, the default here, an epoch's output is staged, and tasks send it in transactions that end after the epoch's
+    commit: consumers need ``isolation.level=read_committed``, the default of most. The transactional ids and consumer groups of a
+    sink begin with its prefix ("forkpoint" by default), the job and the sink's uid.
     """
+
+    pre_commits = True
 
     def __init__(
         self, serializer: KafkaRecordSerializationSchema[T_contra], client: KafkaClient, guarantee: DeliveryGuarantee, prefix: str

@@ -1,8 +1,9 @@
 """Sends committed output to Kafka exactly once.
 
 librdkafka cannot resume a prepared transaction, so there is no two-phase commit. Instead, an epoch's output is staged, and sent
-after the epoch's commit, in one transaction that also commits the epoch's number as the offset of the sink's own consumer group.
-A repeated commit reads that offset first. Initializing a transactional id fences its previous user and ends that user's
+in one transaction that also commits the epoch's number as the offset of the sink's own consumer group. The transaction may begin
+while the driver writes the epoch's manifest (``pre_commit``), and ends after that; if other output is committed instead, it is
+aborted. A repeated commit reads the offset first. Initializing a transactional id fences its previous user and ends that user's
 transaction, so nobody changes the offset between its reading and the transaction's end. A fenced committer starts again, and
 finds the epochs that the other has sent.
 """
@@ -42,6 +43,7 @@ _PAUSE_SECONDS = 0.5
 _MAX_PROBLEMS = 10
 _STALL_SECONDS = 1.0  # without progress, before querying the transaction's error
 BATCH_BYTES = 1_000_000  # librdkafka's default of batch.size
+_ABORT_SECONDS = 2.0  # for the abort of a transaction, which the next client repeats
 _LATE_SECONDS = 2.0  # a call may exceed its timeout by this
 
 
@@ -52,6 +54,7 @@ class TransactionalCommitter(Committer):
         self._context = context
         self._client = client
         self._transactions: _Transactions | None = None
+        self._sent: EpochOutput | None = None  # in a transaction that has not ended
         self._limits: dict[str, TopicLimits] = {}
         self.name = f"{prefix}-{context.job}-{context.uid}-{context.incarnation}-{context.group}"
 
@@ -79,12 +82,31 @@ class TransactionalCommitter(Committer):
             where = f"Kafka at {self._client.servers}"
             raise JobFailed(f"{where}: topic {missing[0]!r} does not exist; create the topic, or correct its name")
 
+    def pre_commit(self, output: EpochOutput) -> None:
+        with raising_errors(self._client.servers) as problems:
+            transactions, topics = self._ready(output, problems)
+            if output.epoch > max(transactions.sent(topics).values()):
+                self._sent = output
+                transactions.send(self._batches(output), topics, output.epoch)
+
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
+        transactions, topics = self._ready(output, problems)
+        if self._sent is None:
+            sent = max(transactions.sent(topics).values())
+            refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
+            if output.epoch <= sent:
+                return
+            transactions.send(self._batches(output), topics, output.epoch)
+        self._sent = None
+        transactions.commit(topics, output.epoch)
+
+    def _ready(self, output: EpochOutput, problems: list[Any]) -> tuple[_Transactions, list[str]]:
+        """A client for this output, in whose transaction it may have been sent, and nothing else; and the output's topics."""
         topics = _topics(output)
         new = [topic for topic in topics if topic not in self._limits]
         if new:
             self._limits |= ask_limits(self._client, new)
-        if self._transactions is not None and (new or self._transactions.had_trouble()):
+        if self._transactions is not None and (new or self._transactions.had_trouble() or self._sent not in (None, output)):
             self.close()
         if self._transactions is None:
             # All topics must accept the largest batch: brokers refuse larger ones, however small their records are.
@@ -92,10 +114,7 @@ class TransactionalCommitter(Committer):
             batch_bytes = min([int(self._client.settings().get("batch.size", BATCH_BYTES)), *limits])
             self._transactions = _Transactions(self.name, self._client, batch_bytes)
         self._transactions.problems = problems
-        sent = max(self._transactions.sent(topics).values())
-        refuse_put_back(sent, newest, f"Kafka's consumer group {self.name!r}")
-        if output.epoch > sent:
-            self._transactions.send(self._batches(output), topics, output.epoch)
+        return self._transactions, topics
 
     def commit_accepted(self, output: EpochOutput, newest: int, set_aside: Callable[[pa.Table], None]) -> None:
         self.close()
@@ -115,7 +134,8 @@ class TransactionalCommitter(Committer):
             rows = sorted(refused)
             errors = pa.array([refused[row] for row in rows], pa.string())
             set_aside(pa.Table.from_batches([records]).take(rows).append_column("error", errors))
-            transactions.finish(topics, output.epoch)
+            transactions.arrive(topics, output.epoch)
+            transactions.commit(topics, output.epoch)
         self.close()
 
     def _one_by_one(self, problems: list[Any]) -> _Transactions:
@@ -130,8 +150,9 @@ class TransactionalCommitter(Committer):
 
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None
+        sent, self._sent = self._sent, None
         if transactions is not None:
-            transactions.close()
+            transactions.close(aborting=sent is not None)
 
 
 def _of_callback(raised: KafkaException | SystemError) -> KafkaException:
@@ -170,7 +191,7 @@ class _Transactions:
         try:
             self._wait_for(self._producer.init_transactions)
         except BaseException:
-            self.close()
+            self.close(aborting=False)
             raise
 
     def _delivered(self, error: Any, _: Any) -> None:
@@ -194,7 +215,7 @@ class _Transactions:
         return {topic: self._sent[topic] for topic in topics}
 
     def send(self, batches: Iterable[pa.RecordBatch], topics: Sequence[str], epoch: int) -> None:
-        """Send records in one transaction."""
+        """Send records in a transaction that ``commit`` ends."""
         from confluent_kafka import KafkaError, KafkaException
 
         self._producer.begin_transaction()
@@ -203,13 +224,13 @@ class _Transactions:
                 produce(self._producer, batch)
         except KafkaException as error:
             if error.args[0].code() == KafkaError._STATE:  # the transaction has failed meanwhile
-                self._send_offsets(topics, epoch)  # raises the error of the transaction
+                self._send_offsets(topics, epoch)()  # raises the error of the transaction
             raise
-        self.finish(topics, epoch)
+        self.arrive(topics, epoch)
 
     def begin(self, records: pa.RecordBatch, skipped: Collection[int]) -> dict[int, str]:
-        """Send records, except for ``skipped`` ones, in a transaction that ``finish`` commits. If brokers refuse some, abort it
-        and return them with the reasons; possibly not all of them, because the client stops sending after the first."""
+        """Send records, except for ``skipped`` ones, in a transaction that ``arrive`` and ``commit`` end. If brokers refuse some,
+        abort it and return them with the reasons; possibly not all of them, because the client stops sending after the first."""
         from confluent_kafka import KafkaException
 
         refused: dict[int, str] = {}
@@ -240,50 +261,64 @@ class _Transactions:
             self._wait_for(self._producer.abort_transaction)
         return refused
 
-    def finish(self, topics: Sequence[str], epoch: int) -> None:
-        """Commit the transaction, with the epoch's number."""
-        self._send_offsets(topics, epoch)  # meanwhile the records are in flight
-        self._flush(lambda: self._send_offsets(topics, epoch))
+    def arrive(self, topics: Sequence[str], epoch: int) -> None:
+        """Add the epoch's number to the transaction, and wait until all of its records have arrived."""
+        offsets = self._send_offsets(topics, epoch)
+
+        def check() -> None:
+            offsets()
+            self._send_offsets(topics, epoch)()
+
+        self._flush(check)
+        offsets()
+
+    def commit(self, topics: Sequence[str], epoch: int) -> None:
+        """Commit the transaction with the epoch's records and number."""
         self._wait_for(self._producer.commit_transaction)
         self.problems = []
         self._sent.update(dict.fromkeys(topics, epoch))
 
-    def _send_offsets(self, topics: Sequence[str], epoch: int) -> None:
-        """Store the epoch's number in partition 0 of each topic, which every topic has."""
+    def _send_offsets(self, topics: Sequence[str], epoch: int) -> Callable[[], None]:
+        """Begin to store the epoch's number in partition 0 of each topic, which every topic has. The result waits for the end."""
         from confluent_kafka import TopicPartition
 
         offsets = [TopicPartition(topic, 0, epoch) for topic in topics]
-        self._wait_for(self._producer.send_offsets_to_transaction, offsets, self._consumer.consumer_group_metadata())
+        return self._begin(self._producer.send_offsets_to_transaction, offsets, self._consumer.consumer_group_metadata())
 
-    def _wait_for(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a method that takes a timeout, on its own thread. librdkafka up to 2.16 may ignore the timeout: if it got metadata
-        while a broker was down (its issues 5456 and 5511), ``send_offsets_to_transaction`` never returns. Then the thread stays
-        behind with its client, which the next client fences."""
+    def _wait_for(self, call: Callable[..., None]) -> None:
+        self._begin(call)()
+
+    def _begin(self, call: Callable[..., None], *arguments: Any, seconds: float | None = None) -> Callable[[], None]:
+        """Begin to call a method that takes a timeout, on its own thread; the result waits for its end. librdkafka up to 2.16 may
+        ignore the timeout: if it got metadata while a broker was down (its issues 5456 and 5511), ``send_offsets_to_transaction``
+        never returns. Then the thread stays behind with its client, which the next client fences."""
         from confluent_kafka import KafkaException
 
         outcome: Future[None] = Future()
+        timeout_s = ANSWER_SECONDS if seconds is None else seconds
 
         def run() -> None:
             try:
-                call(*arguments, ANSWER_SECONDS)
+                call(*arguments, timeout_s)
                 outcome.set_result(None)
             except BaseException as error:
                 outcome.set_exception(error)
 
-        thread = threading.Thread(target=run, name=f"forkpoint-kafka-{call.__name__}", daemon=True)
-        thread.start()
-        thread.join(ANSWER_SECONDS + _LATE_SECONDS)
-        if not outcome.done():
-            raise SystemUnavailable(
-                f"Kafka's client did not return from {call.__name__} within {ANSWER_SECONDS + _LATE_SECONDS:.0f} s; a new one "
-                "tries again"
-            )
-        try:
-            outcome.result()
-        except KafkaException:
-            with suppress(KafkaException, SystemError):
-                self._producer.poll(0)  # delivery reports with the reasons of refused records
-            raise
+        def wait() -> None:
+            try:
+                outcome.result(timeout_s + _LATE_SECONDS)
+            except KafkaException:
+                with suppress(KafkaException, SystemError):
+                    self._producer.poll(0)  # delivery reports with the reasons of refused records
+                raise
+            except TimeoutError:
+                raise SystemUnavailable(
+                    f"Kafka's client did not return from {call.__name__} within {timeout_s + _LATE_SECONDS:.0f} s; a new one "
+                    "tries again"
+                ) from None
+
+        threading.Thread(target=run, name=f"forkpoint-kafka-{call.__name__}", daemon=True).start()
+        return wait
 
     def _flush(self, check: Callable[[], None]) -> None:
         """Wait until all records have arrived, as long as there is progress. ``check`` raises the error of a refused record,
@@ -299,7 +334,14 @@ class _Transactions:
             elif time.monotonic() >= progress_s + ANSWER_SECONDS:
                 raise SystemUnavailable(f"Kafka has accepted no record for {ANSWER_SECONDS:.0f} s; {waiting} are left")
 
-    def close(self) -> None:
+    def close(self, aborting: bool) -> None:
+        """``aborting``: a transaction with records. Unless it ends, it holds back the topics' readers until its timeout, or until
+        the next user of the id ends it."""
+        from confluent_kafka import KafkaException
+
+        if aborting and not self.problems:  # else brokers are probably away
+            with suppress(KafkaException, SystemError, SystemUnavailable):
+                self._begin(self._producer.abort_transaction, seconds=_ABORT_SECONDS)()
         self._consumer.close()
         # The producer is freed with this object: its close() would fail with a SystemError while brokers are down. The next user
         # of the id ends an unfinished transaction.

@@ -1,8 +1,8 @@
 """Publishes the output of committed epochs, repeats that after a crash, and removes staged output that was never committed.
 
 Most sinks publish on the driver, before the next epoch begins. Tasks commit the output of a ``CommittingSink`` while further
-epochs run, several epochs at once if the sink wants that. Each manifest lists the output that may be unpublished, for the next
-start.
+epochs run, several epochs at once if the sink wants that. Some sinks send output while the manifest is written, so that only the
+end of a transaction follows. Each manifest lists the output that may be unpublished, for the next start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from forkpoint.driver.run.executor import Executor
 from forkpoint.errors import ForkpointError, NotFound, OutputLost, OutputRefused, Unavailable, of_sink
 from forkpoint.graph.job import JobGraph
 from forkpoint.graph.specs import SinkSpec
-from forkpoint.runtime.tasks.commits import SinkCommits, commit_here, commit_output
+from forkpoint.runtime.tasks.commits import Commit, SinkCommits, close_here, commit_here, commit_output, pre_commit_here
 
 log = logging.getLogger("forkpoint")
 
@@ -32,6 +32,7 @@ MAX_UNPUBLISHED_EPOCHS = 4
 MAX_BATCH = 100  # epochs in one commit; every manifest lists the output of those that wait
 POLL_SECONDS = 0.2
 SLOW_SECONDS = 5.0
+CLOSE_SECONDS = 3.0
 RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)  # the last delay repeats
 
 
@@ -85,10 +86,14 @@ def batches(sink: CommittingSink, outputs: Sequence[EpochOutput]) -> Iterator[li
 @dataclass
 class _Lane:
     """A sink's queue of committed output that may be unpublished, oldest first. ``due``: the (monotonic) time of the next commit,
-    if there is output. ``problem``: why publishing fails; ``tried_since``: the (monotonic) time of the running commit's start."""
+    if there is output. ``coming``: the manifest that is being committed, if its output can be sent meanwhile; ``sent``: the
+    commits of output that has been sent, and not committed. ``problem``: why publishing fails; ``tried_since``: when the running
+    commit began, or what precedes it (monotonic)."""
 
     sink: CommittingSink
     outputs: list[EpochOutput] = field(default_factory=list)
+    coming: Manifest | None = None
+    sent: list[Commit] = field(default_factory=list)
     due: float = 0.0
     problem: str | None = None
     tried_since: float | None = None
@@ -112,9 +117,11 @@ class _Lane:
         if not self.outputs:
             self._set_due()
         self.outputs.append(output)
+        self.coming = None
 
     def published(self, count: int) -> None:
         del self.outputs[:count]
+        self.sent = []
         self.problem = self.tried_since = None
         self._set_due()
 
@@ -173,6 +180,18 @@ class Publisher:
             self._lanes = {uid: _Lane(sink) for uid, sink in self._sinks.items()}
             self._changed.notify_all()
 
+    def prepare(self, manifest: Manifest) -> None:
+        """Send output of an epoch that is about to be committed, invisibly, in sinks that can do so while they have nothing to
+        commit. ``publish`` of the same manifest follows, or ``reset``."""
+        if self.skipped is not None or self._executor.has_other_hosts:
+            return
+        with self._changed:
+            for uid, lane in self._lanes.items():
+                if lane.sink.pre_commits and manifest.sinks.get(uid):
+                    lane.coming = manifest
+                    self._must_run(uid, lane)
+            self._changed.notify_all()
+
     def publish(self, manifest: Manifest) -> None:
         """Publish a newly committed epoch, or queue it for tasks. Raises NotFound if staged output of a sink on the driver is
         gone."""
@@ -182,8 +201,7 @@ class Publisher:
             for uid, lane in self._lanes.items():
                 if own := manifest.sinks.get(uid):
                     lane.add(EpochOutput(epoch=manifest.epoch, committables=own))
-                    if lane.thread is None:
-                        lane.thread = self._start(uid, lane)
+                    self._must_run(uid, lane)
             self._changed.notify_all()
         self._report()
 
@@ -258,7 +276,7 @@ class Publisher:
                 if lane.problem is not None:
                     return lane.problem
                 passed_s = 0.0 if lane.tried_since is None else time.monotonic() - lane.tried_since
-                if passed_s >= SLOW_SECONDS:
+                if passed_s >= SLOW_SECONDS and lane.outputs:
                     return f"sink {uid!r} has been committing epoch {lane.outputs[0].epoch} for {passed_s:.0f} s"
         return None
 
@@ -267,13 +285,18 @@ class Publisher:
         return any(lane.outputs for lane in self._lanes.values())
 
     def close(self) -> None:
-        """Start no further commit."""
+        """Start no further commit. Sent output that is not committed is given up."""
+        lanes = list(self._lanes.values())
         self.reset()
+        for lane in lanes:
+            if lane.sent and lane.thread is not None:
+                lane.thread.join(CLOSE_SECONDS)
 
-    def _start(self, uid: str, lane: _Lane) -> threading.Thread:
-        thread = threading.Thread(target=logs.carried(self._work), args=(uid, lane), name=f"forkpoint-publish-{uid}", daemon=True)
-        thread.start()
-        return thread
+    def _must_run(self, uid: str, lane: _Lane) -> None:
+        if lane.thread is None:
+            work, name = logs.carried(self._work), f"forkpoint-publish-{uid}"
+            lane.thread = threading.Thread(target=work, args=(uid, lane), name=name, daemon=True)
+            lane.thread.start()
 
     # -- on a sink's thread
 
@@ -281,7 +304,9 @@ class Publisher:
         tries = 0
         try:
             while self._wait_for_output(uid, lane):
-                if self._try(uid, lane):
+                if not lane.outputs:
+                    self._pre_commit(uid, lane)
+                elif self._try(uid, lane):
                     tries = 0
                 else:
                     delay = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
@@ -294,13 +319,32 @@ class Publisher:
                     self._failure = error
                 self._changed.notify_all()
             self._wake()
+        finally:
+            close_here(lane.sent)
 
     def _wait_for_output(self, uid: str, lane: _Lane) -> bool:
-        """Wait until a commit is due; returns False once another lane has replaced this one."""
+        """Wait until a commit is due, or output can be sent; returns False once another lane has replaced this one."""
         with self._changed:
             while self._uses(uid, lane) and (seconds := lane.due_in_s(self._hurried > 0)) != 0:
+                if lane.coming is not None and not lane.outputs:
+                    break
                 self._changed.wait(seconds)
             return self._uses(uid, lane)
+
+    def _pre_commit(self, uid: str, lane: _Lane) -> None:
+        """Send the coming output. After an error, its commit sends it again."""
+        with self._changed:
+            manifest, lane.coming = lane.coming, None
+            lane.tried_since = time.monotonic()
+        if manifest is None:  # it has been committed meanwhile
+            return
+        output = EpochOutput(epoch=manifest.epoch, committables=manifest.sinks[uid])
+        lane.sent = self._commits[uid].of(self._context(uid, manifest), [output], manifest.epoch)
+        try:
+            with logs.narrowed(job=manifest.job, run=manifest.run, epoch=manifest.epoch, uid=uid):
+                pre_commit_here(lane.sent)
+        except Exception as error:
+            log.debug("epoch %d: the output of %r is sent after the commit: %s", manifest.epoch, uid, error)
 
     def _try(self, uid: str, lane: _Lane) -> bool:
         """Commit a sink's oldest batch; returns False to retry. One batch at a time: one group's output of an epoch may have to
@@ -331,10 +375,7 @@ class Publisher:
 
     def _commit(self, uid: str, sink: CommittingSink, newest: Manifest, outputs: Sequence[EpochOutput]) -> None:
         """Commit output. ``newest``: the run's newest manifest. A newer run may have published it and removed the files."""
-        assert newest.incarnation is not None
-        root = self._history.storage.url
-        context = CommitterContext(uid, newest.job, "", newest.incarnation, root)
-        last = outputs[-1].epoch
+        context, last = self._context(uid, newest), outputs[-1].epoch
         try:
             with logs.narrowed(job=newest.job, run=newest.run, epoch=last, uid=uid):
                 if self.skipped is not None:
@@ -360,6 +401,10 @@ class Publisher:
         except ForkpointError as error:
             self._must_lead(newest)
             raise of_sink(uid, error) from error
+
+    def _context(self, uid: str, manifest: Manifest) -> CommitterContext:
+        assert manifest.incarnation is not None
+        return CommitterContext(uid, manifest.job, "", manifest.incarnation, self._history.storage.url)
 
     def _must_lead(self, mine: Manifest) -> None:
         """Raise StaleGeneration if a newer run leads the job."""

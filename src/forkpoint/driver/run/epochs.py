@@ -106,6 +106,7 @@ class EpochRunner:
         self.epoch_began_ms: int | None = None  # while an epoch is computed
         self._since_ms = now_ms()  # when the current phase began
         self._listens = bool(listeners_of(graph))
+        self._has_epoch_sinks = any(isinstance(operator.spec, EpochSinkSpec) for operator in graph.sinks)
         self._notified = manifest.epoch  # the last epoch that functions were notified of
         self.undecided: Manifest | None = None  # the manifest whose commit is in flight or has failed
         # Uids of operators: whose outputs are taken one by one, that have emitted, that have emitted mutable values.
@@ -223,10 +224,7 @@ class EpochRunner:
         self._with_outputs |= {uid for row in rows for uid, count in row.records_out.items() if count}
         stops = drain and not ends  # withhold a drain's early output until the job has stopped with its savepoint
         withheld = stops or self.trial.withholds(now_ms, last=drain)
-        self.planner.confirm()
         self._check_sinks(rows)
-        self._write_epoch_sinks(rows, epoch)
-        self._reached(epoch, "written")
         made = self.snapshots.made()
         amounts = self.progress.amounts.after(rows, self.manifest.parallelism, {} if made is None else made.counted())
         manifest = build_manifest(
@@ -245,6 +243,11 @@ class EpochRunner:
             amounts=to_save(amounts.sums),
             snapshots=() if made is None else made.refs,
         )
+        if not withheld and not self._has_epoch_sinks:  # which may take long
+            self._publisher.prepare(manifest)
+        self.planner.confirm()
+        self._write_epoch_sinks(rows, epoch)
+        self._reached(epoch, "written")
         before = self.manifest
         self._commit(manifest)
         self.progress.amounts = amounts

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -71,10 +72,22 @@ def commit_output(encoded: bytes) -> bytes:
 
 
 def _commit(work: Commit) -> None:
-    with user_code(work.context.uid, lambda: "none: commit()"):
+    with _committer(work, "commit") as committer:
+        committer.commit_together(work.outputs, work.newest)
+
+
+def _pre_commit(work: Commit) -> None:
+    with _committer(work, "pre_commit") as committer:
+        for output in work.outputs:
+            committer.pre_commit(output)
+
+
+@contextmanager
+def _committer(work: Commit, method: str) -> Iterator[Committer]:
+    with user_code(work.context.uid, lambda: f"none: {method}()"):
         committer = _kept.take(work)
         try:
-            committer.commit_together(work.outputs, work.newest)
+            yield committer
         except BaseException:
             committer.close()
             raise
@@ -84,6 +97,22 @@ def _commit(work: Commit) -> None:
 def commit_here(tasks: Sequence[Commit]) -> None:
     """Run the commits in this process, concurrently. After a failure no further commit starts, and the first error is raised once
     the running commits have ended. Threads that hang end with the process."""
+    _run(_commit, tasks)
+
+
+def pre_commit_here(tasks: Sequence[Commit]) -> None:
+    """Like ``commit_here``, before the epoch is committed."""
+    _run(_pre_commit, tasks)
+
+
+def close_here(tasks: Sequence[Commit]) -> None:
+    """Close the committers of these tasks, of which no commit follows."""
+    for task in tasks:
+        if (committer := _kept.pop(task)) is not None:
+            committer.close()
+
+
+def _run(step: Callable[[Commit], None], tasks: Sequence[Commit]) -> None:
     queue, lock, about = iter(tasks), threading.Lock(), logs.about_here()
     errors: list[BaseException] = []
 
@@ -95,7 +124,7 @@ def commit_here(tasks: Sequence[Commit]) -> None:
                 return
             try:
                 with background_task_log(logs.of_tasks_here(), about):
-                    _commit(task)
+                    step(task)
             except BaseException as error:
                 errors.append(error)
 
@@ -121,12 +150,15 @@ class _Kept:
 
     def take(self, work: Commit) -> Committer:
         """A committer for exclusive use by the caller."""
-        with self._lock:
-            kept = self._idle.pop((work.sink, work.context), None)
-        if kept is not None:
-            return kept[1]
+        if (kept := self.pop(work)) is not None:
+            return kept
         sink: CommittingSink = pickle.loads(work.sink)
         return sink.create_committer(work.context)
+
+    def pop(self, work: Commit) -> Committer | None:
+        with self._lock:
+            kept = self._idle.pop((work.sink, work.context), None)
+        return None if kept is None else kept[1]
 
     def put(self, work: Commit, committer: Committer) -> None:
         """Keep a committer for the next task, and close committers without recent use."""
