@@ -151,7 +151,7 @@ def test_a_task_that_sleeps_while_another_commits_sends_nothing(
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 
-@pytest.mark.parametrize("then", ["commit", "other output", "close", "another committer", "old"])
+@pytest.mark.parametrize("then", ["commit", "twice", "other output", "close", "another committer", "old"])
 def test_what_is_sent_before_the_commit(kafka: Kafka, tmp_path: Path, then: str) -> None:
     """It is visible after the commit of the same output only; and once it has been given up, it holds back no reader."""
     topic = kafka.create_topic()
@@ -159,18 +159,34 @@ def test_what_is_sent_before_the_commit(kafka: Kafka, tmp_path: Path, then: str)
     one = committer(kafka, tmp_path)
     if then == "old":  # it was sent and committed by another run
         committer(kafka, tmp_path).commit(sent, 1)
-    one.pre_commit(sent)
+    for _ in range(2 if then == "twice" else 1):
+        one.pre_commit(sent)
     assert len(kafka.read(topic)) == (10 if then == "old" else 0)
     assert (kafka.ends(topic) == kafka.ends(topic, committed=False)) == (then == "old")
     if then == "close":
         one.close()
         kafka.settle(topic)
     last = {"other output": other, "close": other}.get(then, sent)
-    (one if then in ("commit", "other output") else committer(kafka, tmp_path)).commit(last, 1)
+    (one if then in ("commit", "twice", "other output") else committer(kafka, tmp_path)).commit(last, 1)
     if then in ("another committer", "old"):
         one.commit(sent, 1)
     kafka.settle(topic)
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(10) if last is sent else range(10, 20))
+
+
+@pytest.mark.slow
+def test_what_is_sent_before_a_commit_that_takes_too_long(kafka: Kafka, tmp_path: Path) -> None:
+    """The broker has aborted the transaction meanwhile, which it looks for each ten seconds."""
+    topic = kafka.create_topic()
+    context = CommitterContext("sink", "job", "0", "0123", str(tmp_path))
+    client = KafkaClient({"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": "1000"})
+    one, sent = TransactionalCommitter(context, client, tmp_path.name), output(tmp_path, topic, 1, range(10))
+    one.pre_commit(sent)
+    kafka.settle(topic)
+    assert not kafka.read(topic)
+    one.commit(sent, 1)
+    kafka.settle(topic)
+    assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(10))
 
 
 def test_an_epoch_fails_after_its_output_was_sent(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,13 @@ class TransactionalCommitter(Committer):
     def pre_commit(self, output: EpochOutput) -> None:
         with raising_errors(self._client.servers) as problems:
             transactions, topics = self._ready(output, problems)
-            if output.epoch > max(transactions.sent(topics).values()):
+            if self._sent is None and output.epoch > max(transactions.sent(topics).values()):
                 self._sent = output
-                transactions.send(self._batches(output), topics, output.epoch)
+                try:
+                    transactions.send(self._batches(output), topics, output.epoch)
+                except BaseException:  # it may have been sent in part
+                    self.close()
+                    raise
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         transactions, topics = self._ready(output, problems)
