@@ -15,6 +15,7 @@ def test_messages_survive_a_killed_broker_and_aborted_ones_are_not_read(kafka: K
     kafka.transaction(topic, ["c"], 0)
     kafka.kill()
     kafka.start()
+    kafka.settle(topic)
     assert kafka.values(topic) == ["a", "c", "b"]
     assert kafka.read(topic)[-1] == Message(b"b", b"key", 1, 1000, (("h", b"1"),), 0)
 
