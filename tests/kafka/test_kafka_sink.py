@@ -114,9 +114,10 @@ def test_a_driver_that_is_killed_at_a_step_of_sending(kafka: Kafka, tmp_path: Pa
 # -- another one at the same commit
 
 
-def committer(kafka: Kafka, root: Path) -> TransactionalCommitter:
+def committer(kafka: Kafka, root: Path, **properties: str) -> TransactionalCommitter:
     context = CommitterContext("sink", "job", "0", "0123", str(root))
-    return TransactionalCommitter(context, KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}), root.name)
+    own = {name.replace("_", "."): value for name, value in properties.items()}
+    return TransactionalCommitter(context, KafkaClient({"bootstrap.servers": kafka.bootstrap_servers, **own}), root.name)
 
 
 def output(root: Path, topic: str, epoch: int, values: range) -> EpochOutput:
@@ -178,9 +179,7 @@ def test_what_is_sent_before_the_commit(kafka: Kafka, tmp_path: Path, then: str)
 def test_what_is_sent_before_a_commit_that_takes_too_long(kafka: Kafka, tmp_path: Path) -> None:
     """The broker has aborted the transaction meanwhile, which it looks for each ten seconds."""
     topic = kafka.create_topic()
-    context = CommitterContext("sink", "job", "0", "0123", str(tmp_path))
-    client = KafkaClient({"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": "1000"})
-    one, sent = TransactionalCommitter(context, client, tmp_path.name), output(tmp_path, topic, 1, range(10))
+    one, sent = committer(kafka, tmp_path, transaction_timeout_ms="1000"), output(tmp_path, topic, 1, range(10))
     one.pre_commit(sent)
     kafka.settle(topic)
     assert not kafka.read(topic)

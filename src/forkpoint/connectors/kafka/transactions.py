@@ -86,12 +86,8 @@ class TransactionalCommitter(Committer):
         with raising_errors(self._client.servers) as problems:
             transactions, topics = self._ready(output, problems)
             if self._sent is None and output.epoch > max(transactions.sent(topics).values()):
-                self._sent = output
-                try:
-                    transactions.send(self._batches(output), topics, output.epoch)
-                except BaseException:  # it may have been sent in part
-                    self.close()
-                    raise
+                self._sent = output  # perhaps in part only: after an error, ``close`` aborts it
+                transactions.send(self._batches(output), topics, output.epoch)
 
     def _commit(self, output: EpochOutput, newest: int, problems: list[Any]) -> None:
         transactions, topics = self._ready(output, problems)

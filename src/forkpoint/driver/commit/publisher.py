@@ -335,9 +335,9 @@ class Publisher:
         """Send the coming output. After an error, its commit sends it again."""
         with self._changed:
             manifest, lane.coming = lane.coming, None
-            lane.tried_since = time.monotonic()
         if manifest is None:  # it has been committed meanwhile
             return
+        lane.tried_since = time.monotonic()
         output = EpochOutput(epoch=manifest.epoch, committables=manifest.sinks[uid])
         lane.sent = self._commits[uid].of(self._context(uid, manifest), [output], manifest.epoch)
         try:
