@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from forkpoint.decoders import json_lines_decoder
@@ -23,6 +24,7 @@ class FlatJson:
         fields = {f"f{i}": field for i, field in enumerate(type.fields or ())}  # a name may be no identifier
         self._schema = type.arrow_schema
         self._values_of = list(map(attrgetter, fields))
+        self._arrays = [_array_of(field.type) for field in fields.values()]
         self._exact, self._ignoring = (_decoder(fields, forbid_unknown_fields=exact) for exact in (True, False))
 
     def columns(self, data: bytes, rows: int, *, ignoring: bool = False) -> pa.RecordBatch | None:
@@ -32,10 +34,17 @@ class FlatJson:
             records = (self._ignoring if ignoring else self._exact)(data)
             if len(records) != rows:
                 return None
-            columns = [pa.array(list(map(of, records)), t) for of, t in zip(self._values_of, self._schema.types, strict=True)]
+            columns = [make(map(of, records), rows) for of, make in zip(self._values_of, self._arrays, strict=True)]
         except (ValueError, ArithmeticError, RecursionError):  # msgspec's errors, Arrow's, too large an integer
             return None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _array_of(of: TypeInformation) -> Callable[[Iterable[Any], int], pa.Array]:
+    """Makes the column of so many values."""
+    if of.kind in ("long", "double"):  # takes two thirds of the time of Arrow's own way, which also takes None
+        return lambda values, rows: pa.array(np.fromiter(values, of.arrow_type.to_pandas_dtype(), rows))
+    return lambda values, rows: pa.array(list(values), of.arrow_type)
 
 
 def _decoder(fields: Mapping[str, Field], *, forbid_unknown_fields: bool) -> Callable[[bytes], list[Any]]:

@@ -76,7 +76,8 @@ def _sendable(times: pa.Int64Array) -> pa.Int64Array:
 
 def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
     """Queue records without partitions and headers."""
-    topics, keys, values = (columns[name].to_pylist() for name in ("topic", "key", "value"))
+    topics = _topics(columns["topic"])
+    keys, values = columns["key"].to_pylist(), columns["value"].to_pylist()
     send = producer.produce
     if columns["timestamp_ms"].null_count == len(topics):  # calls with keywords take nearly twice the time
         for topic, key, value in zip(topics, keys, values, strict=True):
@@ -91,6 +92,12 @@ def _produce_plain(producer: Any, columns: Mapping[str, pa.Array]) -> None:
             send(topic, value, key, -1, None, None, time)  # any partition, no callbacks
         except BufferError:
             _send(producer, topic, value, key, timestamp=time)
+
+
+def _topics(column: pa.StringArray) -> list[str]:
+    """The topic of each record: without an object for each if it is the same."""
+    same = len(column) and pc.all(pc.equal(column, column[0])).as_py()
+    return [column[0].as_py()] * len(column) if same else column.to_pylist()
 
 
 def _send(producer: Any, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:

@@ -208,7 +208,7 @@ class BatchProcess(KeyedOperator):
             return empty_batch(self._out)
         table = collected[0][0] if len(collected) == 1 else pa.concat_batches([part for part, _ in collected])
         rows = np.concatenate([indices for _, indices in collected])
-        return DerivedBatch(table.num_rows, lambda: batch.coordinates(order[rows]), table=table, type=self._out)
+        return DerivedBatch.of(batch, order[rows], table=table, type=self._out)
 
     def changes(self) -> ChangeLog:
         log = self._backend.collect()

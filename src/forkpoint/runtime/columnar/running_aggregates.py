@@ -59,8 +59,7 @@ class RunningKernel:
         key = groups.keys.column.take(pa.array(segments.of_row))
         table = pa.RecordBatch.from_arrays(self._plan.shaped(found.results, key), schema=self._type.arrow_schema)
         log = ChangeLog(names, list(self._codec.encode(found.leaves)))
-        outputs = DerivedBatch(batch.size, lambda: batch.coordinates(groups.order), table=table, type=self._type)
-        return Outputs(outputs), log
+        return Outputs(DerivedBatch.of(batch, groups.order, table=table, type=self._type)), log
 
 
 class RunningOperator(KeyedOperator):

@@ -107,7 +107,7 @@ class SteppingKernel:
         for (state, _, codec), of in zip(self._states, saved, strict=True):
             self._write(log, state, codec, of, found, len(groups.starts) - 1)
         at = groups.order if rows is None else groups.order[rows]
-        return Outputs(DerivedBatch(len(at), lambda: batch.coordinates(at), table=table, type=self._output)), log
+        return Outputs(DerivedBatch.of(batch, at, table=table, type=self._output)), log
 
     def _stamps(self, batch: Batch, order: Longs) -> Any:
         if not self._of.reads_timestamps:

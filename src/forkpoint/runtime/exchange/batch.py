@@ -241,10 +241,13 @@ class Batch:
         """The same elements sorted; free if they are already in order."""
         if self.ordered:
             return self
-        order = sort_order(self)
+        order = self._sort_order()
         batch = self if order is None else self.take(order)
         batch.ordered = True
         return batch
+
+    def _sort_order(self) -> Longs | None:
+        return sort_order(self)
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Batch]:
         for start in range(0, self.size, rows):
@@ -252,9 +255,10 @@ class Batch:
 
 
 class DerivedBatch(Batch):
-    """Unordered outputs of an operator, whose coordinates are computed on first access."""
+    """Unordered outputs of an operator, whose coordinates are computed on first access. ``ranks``: makes numbers from 0 by which
+    they are in order, which takes less time to sort by; None if these are unknown."""
 
-    __slots__ = ("_make_coordinates",)
+    __slots__ = ("_make_coordinates", "_ranks")
 
     def __init__(
         self,
@@ -264,10 +268,32 @@ class DerivedBatch(Batch):
         values: list[Any] | None = None,
         table: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
+        ranks: Callable[[], Longs] | None = None,
     ) -> None:
         super().__init__(size, 0, 0, EMPTY_LONGS, values=values, table=table, type=type, ordered=False)
-        self._make_coordinates = make_coordinates
+        self._make_coordinates, self._ranks = make_coordinates, ranks
         del self.positions, self.splits, self.sequence, self._timestamps  # set by __getattr__
+
+    @staticmethod
+    def of(
+        inputs: Batch,
+        rows: Longs,
+        *,
+        values: list[Any] | None = None,
+        table: pa.RecordBatch | None = None,
+        type: TypeInformation | None = None,
+    ) -> DerivedBatch:
+        """Outputs of these rows of a batch, one for each."""
+        ranks = (lambda: rows) if inputs.ordered else None
+        return DerivedBatch(len(rows), lambda: inputs.coordinates(rows), values=values, table=table, type=type, ranks=ranks)
+
+    def _sort_order(self) -> Longs | None:
+        try:
+            object.__getattribute__(self, "positions")
+        except AttributeError:  # no clock has assigned others
+            if self._ranks is not None:
+                return order_of(self._ranks())
+        return sort_order(self)
 
     def __getattr__(self, name: str) -> Any:
         # Called only for slots without a value.
@@ -318,6 +344,19 @@ def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
     packed >>= bits
     packed += low
     return order, packed
+
+
+def order_of(ranks: Longs) -> Longs | None:
+    """The stable sort order of ranks from 0, which are often a permutation; None if they are in order."""
+    if (ranks[1:] >= ranks[:-1]).all():
+        return None
+    size = len(ranks)
+    if int(ranks.max()) == size - 1:
+        order = np.full(size, -1)
+        order[ranks] = np.arange(size)
+        if int(order.min()) == 0:
+            return order
+    return stable_order(ranks)[0]
 
 
 def pick(numbers: Longs | int, rows: Rows) -> Longs | int:

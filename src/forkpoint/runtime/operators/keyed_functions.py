@@ -90,7 +90,7 @@ class OneValue(KeyedOperator, ABC):
 
     def _finish(self, batch: Batch, order: Any, out: list[Any]) -> Batch:
         """The outputs as a batch, one for each element unless overridden."""
-        return DerivedBatch(batch.size, lambda: batch.coordinates(order), values=out, type=self._type)
+        return DerivedBatch.of(batch, order, values=out, type=self._type)
 
     def run(self, inputs: list[Batch], epoch: Epoch) -> Outputs:
         batch = inputs[0]
