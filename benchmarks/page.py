@@ -59,6 +59,7 @@ def beside(kind: str, figures: list[dict[str, Any]], references: list[str]) -> s
             rows.setdefault(figure["name"].removeprefix(f"{kind} "), {})[figure["reference"]] = figure
     if not rows:
         return ""
+    references = [each for each in references if any(each in row for row in rows.values())]
     lines = [
         "",
         f"| {kind}, thousand events/s | forkpoint | {' | | '.join(references)} | |",
