@@ -197,27 +197,12 @@ class EpochRunner:
     # -- one epoch
 
     def _epoch(self, tasks: Sequence[bytes], frame: Any, positions: Positions, now_ms: int, drain: bool, ends: bool) -> bool:
-        """Compute and commit an epoch. Returns False if the driver discards it and has to plan it again, for one of these
-        reasons:
-
-        - It went beyond ``until``.
-        - A function at a source read the watermark, which requires that one task reads a whole split. Later plans do so.
-        - An operator emitted mutable values. Later epochs take its outputs one by one.
-        """
+        """Compute and commit an epoch. Returns False if the driver discards it and has to plan it again."""
         context = self._context(now_ms, drain, positions.finished)
         epoch = context.epoch
         self._reached(epoch, "planned")
         rows = self._compute(context, tasks, frame)
-        if mutable := {uid for row in rows for uid in row.one_by_one}:
-            if mutable <= self._one_by_one:
-                raise AssertionError(f"operators {sorted(mutable)} already take outputs one by one and request it again")
-            self._one_by_one |= mutable
-            return False
-        raise_failure(rows)
-        if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
-            self.planner.whole |= needs_whole_splits
-            return False
-        if not self.bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned):
+        if self._discards(context, rows):
             return False
         self._reached(epoch, "computed")
         self._with_mutable_outputs |= {uid for row in rows for uid in row.mutable}
@@ -259,10 +244,7 @@ class EpochRunner:
             self._publish(manifest)
         self._reached(epoch, "published")
         self._remember(rows, made)
-        if self._memory is not None:
-            read = [sum(row.records_in.get(o.uid, 0) for row in rows) for o in self.graph.native_sources]
-            self._memory = self._memory.after(max(read, default=0), [row.memory for row in rows if row.memory is not None])
-            self.planner.limit(self._memory.rows)
+        self._keep_to_memory(rows)
         measured = measurements(
             rows,
             self.planner.backlog(),
@@ -275,6 +257,31 @@ class EpochRunner:
         if is_large(manifest) and not self.snapshots.failed:
             self.snapshots.begin(manifest, self.progress.since_snapshot, self._due())
         return True
+
+    def _discards(self, context: EpochContext, rows: Sequence[CommitRow]) -> bool:
+        """Whether a computed epoch is discarded, for one of these reasons. Raises the failure of a task.
+
+        - An operator emitted mutable values. Later epochs take its outputs one by one.
+        - A function at a source read the watermark, which requires that one task reads a whole split. Later plans do so.
+        - It went beyond ``until``.
+        """
+        if mutable := {uid for row in rows for uid in row.one_by_one}:
+            if mutable <= self._one_by_one:
+                raise AssertionError(f"operators {sorted(mutable)} already take outputs one by one and request it again")
+            self._one_by_one |= mutable
+            return True
+        raise_failure(rows)
+        if needs_whole_splits := {source for row in rows for source in row.needs_whole_splits}:
+            self.planner.whole |= needs_whole_splits
+            return True
+        return not self.bound.may_commit(joined_splits(self.graph, context, rows), self.planner.planned)
+
+    def _keep_to_memory(self, rows: Sequence[CommitRow]) -> None:
+        """Let the next epoch read as many elements as fit into a subtask's memory, if that is limited."""
+        if self._memory is not None:
+            read = [sum(row.records_in.get(o.uid, 0) for row in rows) for o in self.graph.native_sources]
+            self._memory = self._memory.after(max(read, default=0), [row.memory for row in rows if row.memory is not None])
+            self.planner.limit(self._memory.rows)
 
     def _check_sinks(self, rows: Sequence[CommitRow]) -> None:
         """Raise ForkpointError before the commit if staged output cannot be published."""

@@ -292,7 +292,7 @@ class DerivedBatch(Batch):
             object.__getattribute__(self, "positions")
         except AttributeError:  # no clock has assigned others
             if self._ranks is not None:
-                return order_of(self._ranks())
+                return order_by_rank(self._ranks())
         return sort_order(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -346,7 +346,7 @@ def stable_order(numbers: Longs) -> tuple[Longs, Longs]:
     return order, packed
 
 
-def order_of(ranks: Longs) -> Longs | None:
+def order_by_rank(ranks: Longs) -> Longs | None:
     """The stable sort order of ranks from 0, which are often a permutation; None if they are in order."""
     if (ranks[1:] >= ranks[:-1]).all():
         return None
