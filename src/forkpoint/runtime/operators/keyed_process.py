@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, ClassVar, NamedTuple
@@ -81,17 +81,21 @@ class Emission:
         return len(self.ends) - len(self.firings)
 
     def batch(self, inputs: Batch, order: Longs, type: Any) -> Batch:
-        ranks = (lambda: np.repeat(order, self._counts())) if inputs.ordered and not self.firings else None
+        counts = cache(self._counts)  # for both, at most once
+        ranks = (lambda: np.repeat(order, counts())) if inputs.ordered and not self.firings else None
         return DerivedBatch(
-            len(self.values), partial(self._coordinates, inputs, order), values=self.values, type=type, ranks=ranks
+            len(self.values),
+            lambda: self._coordinates(inputs, order, counts()),
+            values=self.values,
+            type=type,
+            ranks=ranks,
         )
 
     def _counts(self) -> Longs:
         """The number of outputs of each element and firing."""
         return np.diff(np.array(self.ends, dtype=np.int64), prepend=0).astype(np.int64)
 
-    def _coordinates(self, inputs: Batch, order: Longs) -> Coordinates:
-        counts = self._counts()
+    def _coordinates(self, inputs: Batch, order: Longs, counts: Longs) -> Coordinates:
         positions, splits, sequence, timestamps = inputs.coordinates(order)
         if self.firings:
             # np.insert takes indices into the array without the inserted rows.
