@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
+from forkpoint.runtime.columnar import msgpack
 from forkpoint.runtime.columnar.keys import KeySet, read_timers
 from forkpoint.runtime.columnar.leaves import Codec, to_columns
 from forkpoint.runtime.columnar.msgpack import decode_rows, layout_of, padded
@@ -47,6 +48,14 @@ def test_records_of_numbers(values):
     assert codec.encode_columns(codec.columns(raw)) == raw
     binary = codec.encode_binary(codec.columns(raw))
     assert binary is None or binary.to_pylist() == raw
+
+
+def test_more_numbers_than_are_encoded_at_once():
+    """Each block ends with a number of another length than it began with, and the last block has one value."""
+    codec = Codec(type_of(Pair))
+    numbers = [edges[(index * index) % len(edges)] for index in range(2 * msgpack._BLOCK + 1)]
+    values = [Pair(number, float(number)) for number in numbers]
+    assert codec.encode_columns(codec.type.to_columns(values)) == list(map(codec.type.encode, values))
 
 
 class Address(NamedTuple):

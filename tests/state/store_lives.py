@@ -14,7 +14,7 @@ import tempfile
 import lmdb
 
 from forkpoint.errors import StorageError
-from forkpoint.state import Changes
+from forkpoint.state import Changes, change_columns
 from forkpoint.state.lmdb_store import LmdbStore
 
 _STEPS = ("small", "small", "small", "big", "big", "clear", "reopen", "load", "scan")
@@ -38,9 +38,9 @@ def life(seed: int) -> None:
     count = min(count, 8_000_000 // width, 80_000_000 // longest)
     pool = [rng.randbytes(4) + b"%0*d" % (width - 4, i) for i in range(count)]
 
-    def some(size: int) -> Changes:
+    def some(size: int, deletes: float = 0.05) -> Changes:
         keys = [pool[i] for i in rng.sample(range(count), size)]
-        return Changes(keys, [b"v" * rng.randint(0, longest) if rng.random() < 0.95 else None for _ in keys]).in_order()
+        return Changes(keys, [b"v" * rng.randint(0, longest) if rng.random() >= deletes else None for _ in keys]).in_order()
 
     with tempfile.TemporaryDirectory() as directory:
         store, version, scans = LmdbStore(directory, map_size=rng.choice([1 << 16, 1 << 22, 1 << 30])), 0, []
@@ -62,9 +62,9 @@ def life(seed: int) -> None:
                 next(scans[-1], None)
             else:
                 store.clear()
-                changes = some(count // 2)
+                changes = some(count // 2, deletes=0)
                 chunks = range(0, len(changes), 5000)
-                store.load((Changes(changes.keys[i : i + 5000], changes.values[i : i + 5000]) for i in chunks), 1)
+                store.load((change_columns(Changes(changes.keys[i : i + 5000], changes.values[i : i + 5000])) for i in chunks), 1)
                 version, model = 1, dict(zip(changes.keys, changes.values, strict=True))
         found = dict(store.scan(b"\0", b"\xff" * 601))
         assert found == {key: value for key, value in model.items() if value is not None}

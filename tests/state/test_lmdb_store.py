@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from forkpoint.errors import StorageError
-from forkpoint.state import Changes, destroy_store
+from forkpoint.state import Changes, change_columns, destroy_store
 from forkpoint.state import lmdb_store as module
 from forkpoint.state.lmdb_store import LmdbStore
 from programs import Python
@@ -33,7 +33,7 @@ def child(code: str, *args: object) -> subprocess.Popen[str]:
     """A process of its own that runs `code` with KEYS and LmdbStore at hand."""
     prelude = (
         "import os, signal, sys\n"
-        "from forkpoint.state import Changes\n"
+        "from forkpoint.state import Changes, change_columns\n"
         "from forkpoint.state import lmdb_store as module\n"
         "from forkpoint.state.lmdb_store import LmdbStore\n"
         "KEYS = [b'%06d' % i for i in range(3000)]\n"
@@ -54,7 +54,8 @@ def test_the_map_grows_by_itself(tmp_path: Path) -> None:
 
 def test_a_load_grows_the_map(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "store", map_size=SMALL)
-    store.load((Changes([b"%d-%04d" % (c, i) for i in range(1000)], [b"x" * 200] * 1000) for c in range(5)), 3)
+    chunks = (Changes([b"%d-%04d" % (c, i) for i in range(1000)], [b"x" * 200] * 1000) for c in range(5))
+    store.load(map(change_columns, chunks), 3)
     assert (store.version, len(list(store.scan(b"0", b"9")))) == (3, 5000)
     store.close()
 
@@ -137,14 +138,14 @@ def test_a_process_killed_at_any_time_leaves_what_its_version_says(tmp_path: Pat
 def test_a_load_that_was_killed_reads_as_empty(tmp_path: Path) -> None:
     code = (
         "def chunks():\n"
-        "    yield Changes(KEYS, [b'1'] * len(KEYS))\n"
+        "    yield change_columns(Changes(KEYS, [b'1'] * len(KEYS)))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "LmdbStore(sys.argv[1]).load(chunks(), 9)\n"
     )
     assert child(code, tmp_path / "store").wait() == -signal.SIGKILL
     store = LmdbStore(tmp_path / "store")
     assert (store.version, store.get_many([KEYS[0]]), list(store.scan(b"0", b"9"))) == (0, [None], [])
-    store.load([full(b"2")], 9)
+    store.load([change_columns(full(b"2"))], 9)
     assert (store.version, set(store.get_many(KEYS))) == (9, {b"2"})
     store.close()
 

@@ -25,7 +25,7 @@ def full(value: bytes) -> Changes:
 def child(code: str, path: Path) -> subprocess.Popen[str]:
     prelude = (
         "import os, signal, sys\n"
-        "from forkpoint.state import Changes\n"
+        "from forkpoint.state import Changes, change_columns\n"
         "from forkpoint.state.rocksdb_store import RocksDbStore\n"
         "KEYS = [b'%06d' % i for i in range(3000)]\n"
         "store = RocksDbStore(sys.argv[1])\n"
@@ -44,7 +44,7 @@ def test_a_process_killed_after_apply_leaves_what_it_applied(tmp_path: Path) -> 
 def test_a_load_that_was_killed_leaves_an_empty_store(tmp_path: Path) -> None:
     code = (
         "def chunks():\n"
-        "    yield Changes(KEYS, [b'1'] * len(KEYS))\n"
+        "    yield change_columns(Changes(KEYS, [b'1'] * len(KEYS)))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "store.load(chunks(), 9)\n"
     )

@@ -12,6 +12,7 @@ from forkpoint.state import (
     Changes,
     operator_key,
     read_snapshot,
+    read_snapshot_columns,
     state_key,
     write_changes,
     write_snapshot,
@@ -90,7 +91,7 @@ def test_a_snapshot_goes_from_store_to_store() -> None:
     one, two = DictStore(), DictStore()
     one.apply(Changes([k for k, _ in ENTRIES], [v for _, v in ENTRIES]), 4, 0)
     data = write_snapshot(one.scan(b"\0", b"\xff" * 20))
-    two.load(read_snapshot(data, 0, OPERATOR_KG + 1), 4)
+    two.load(read_snapshot_columns(data, 0, OPERATOR_KG + 1, "snapshot"), 4)
     assert (two.version, list(two.scan(b"\0", b"\xff" * 20))) == (4, ENTRIES)
 
 

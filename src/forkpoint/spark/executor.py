@@ -218,7 +218,10 @@ class SparkExecutor(Executor):
 
     def _background_slots(self, tasks: int) -> int:
         """The number of these tasks that may run at a time."""
-        return max(1, self._sc.defaultParallelism // 2) if self._epochs_started else tasks
+        cores: int = self._sc.defaultParallelism
+        if self._epochs_started:
+            return max(1, cores // 2)
+        return tasks if self.has_other_hosts else 2 * cores
 
     @contextmanager
     def _background_job(self, description: str) -> Iterator[None]:

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from forkpoint.errors import StorageError
+from forkpoint.state.arrow_file import as_list
+from forkpoint.state.files import Columns
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, acquire
 from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load
@@ -93,17 +95,15 @@ class DictStore:
                     table.rows[key] = value
             table.version = version
 
-    def load(self, chunks: Iterable[Changes], version: int) -> None:
+    def load(self, chunks: Iterable[Columns], version: int) -> None:
         table = self._table
         check_load(self.path, table.version, version)
-        rows: dict[bytes, bytes | None] = {}
-        for chunk in chunks:
-            chunk = chunk.in_order()
-            rows.update(zip(chunk.keys, chunk.values, strict=True))
+        rows: dict[bytes, bytes] = {}
+        for keys, values in chunks:
+            rows.update(zip(as_list(keys), as_list(values), strict=True))
         with table.lock:
             check_load(self.path, table.version, version)
-            table.rows = {key: value for key, value in rows.items() if value is not None}
-            table.version, table.ordered = version, None
+            table.rows, table.version, table.ordered = rows, version, None
 
     def size(self) -> StoreSize:
         return StoreSize(len(self._table.rows), None)

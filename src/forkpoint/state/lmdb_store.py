@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lmdb
+import pyarrow.compute as pc
 
 from forkpoint.errors import StorageError
+from forkpoint.state.files import Columns, as_changes
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
 from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load, check_scan, check_token
@@ -216,16 +218,21 @@ def _put_all(txn: Any, changes: Changes) -> None:
         deletes = [key for key, value in zip(keys, values, strict=True) if value is None]
         keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
         values = [value for value in values if value is not None]
+    _put(txn, keys, values, max(map(len, keys), default=0) <= _MAX_PLAIN)
+    for key in deletes:
+        txn.delete(_stored_key(key))
+
+
+def _put(txn: Any, keys: list[bytes], values: list[Any], plain: bool) -> None:
+    """``plain``: all keys are short enough to be stored as they are."""
     items: Iterable[tuple[bytes, Any]] = zip(keys, values, strict=True)
     cursor = txn.cursor()
-    if keys and max(map(len, keys)) > _MAX_PLAIN:
-        cursor.putmulti([_stored_item(key, value) for key, value in items])
-    else:
+    if plain:
         # Keys above all existing keys, as in a bulk load, fill pages completely.
         append = bool(keys) and cursor.last() and cursor.key() < keys[0]
         cursor.putmulti(items, append=append)
-    for key in deletes:
-        txn.delete(_stored_key(key))
+    else:
+        cursor.putmulti([_stored_item(key, value) for key, value in items])
 
 
 class _Scan:
@@ -351,7 +358,7 @@ class LmdbStore(SharedStore[_LmdbHandle]):
 
         handle.write(work)
 
-    def load(self, chunks: Iterable[Changes], version: int) -> None:
+    def load(self, chunks: Iterable[Columns], version: int) -> None:
         handle, token = self._handle, uuid.uuid4().bytes
 
         def begin(txn: Any) -> None:
@@ -362,11 +369,12 @@ class LmdbStore(SharedStore[_LmdbHandle]):
         # Several transactions, because one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
-            ordered = chunk.in_order()
+            entries = as_changes(*chunk)
+            plain = (pc.max(pc.binary_length(chunk[0])).as_py() or 0) <= _MAX_PLAIN
 
-            def fill(txn: Any, ordered: Changes = ordered) -> None:
+            def fill(txn: Any, entries: Changes = entries, plain: bool = plain) -> None:
                 check_token(self.path, token, _state(txn).token)
-                _put_all(txn, ordered)
+                _put(txn, entries.keys, entries.values, plain)
 
             handle.write(fill)
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import rocksdict
 
 from forkpoint.errors import StorageError
+from forkpoint.state.files import Columns, as_changes
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import Handle, Page, SharedStore, pages
 from forkpoint.state.store import Changes, Found, Range, StoreSize, check_base, check_load, check_scan, check_token
@@ -220,17 +221,17 @@ class RocksDbStore(SharedStore[_RocksHandle]):
                 handle.remove_all()
             handle.write(changes, _READY, version)
 
-    def load(self, chunks: Iterable[Changes], version: int) -> None:
+    def load(self, chunks: Iterable[Columns], version: int) -> None:
         handle, token = self._handle, uuid.uuid4().bytes
         with handle.use():
             check_load(self.path, handle.state().version, version)
             handle.remove_all()
             handle.write(_NOTHING, _LOADING, 0, token)
         for chunk in chunks:
-            ordered = chunk.in_order()
+            entries = as_changes(*chunk)
             with handle.use():
                 check_token(self.path, token, handle.state().token)
-                handle.write(ordered, _LOADING, 0, token)
+                handle.write(entries, _LOADING, 0, token)
         with handle.use():
             check_token(self.path, token, handle.state().token)
             handle.write(_NOTHING, _READY, version)

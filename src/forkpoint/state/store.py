@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import lt
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from forkpoint.errors import ConfigError, StorageError
 from forkpoint.extras import require
 from forkpoint.state.shared import forget
+
+if TYPE_CHECKING:
+    from forkpoint.state.files import Columns
 
 StoreKind = Literal["lmdb", "rocksdb", "dict"]
 Range = tuple[bytes, bytes]  # start <= key < stop
@@ -109,10 +112,11 @@ class Store(Protocol):
         Raises StorageError if the store is not at version `base`.
         """
 
-    def load(self, chunks: Iterable[Changes], version: int) -> None:
+    def load(self, chunks: Iterable[Columns], version: int) -> None:
         """Fill an empty store (version 0). The store reads as empty until the load is complete.
 
-        Fastest if the keys are in order over all chunks. Raises StorageError if the store is not empty.
+        A chunk has its keys in order, and no deletes. Fastest if the keys are in order over all chunks. Raises StorageError if
+        the store is not empty.
         """
 
     def size(self) -> StoreSize:

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from forkpoint.errors import StorageError
+from forkpoint.state.files import Columns
 from forkpoint.state.keys import prefix_stop
 from forkpoint.state.shared import SharedStore
 from forkpoint.state.store import Changes, Found, Range, Store, StoreSize, check_base
@@ -157,7 +158,7 @@ class WriteBackStore:
         self._bytes = self._epochs = 0
         self._stored_size = None
 
-    def load(self, chunks: Iterable[Changes], version: int) -> None:
+    def load(self, chunks: Iterable[Columns], version: int) -> None:
         self._drop()
         self._empty.clear()
         self._store.load(chunks, version)

@@ -36,7 +36,9 @@ from forkpoint.savepoint.format.entries import redistribute
 from forkpoint.state import (
     OPERATOR_KG,
     Changes,
+    Columns,
     Store,
+    change_columns,
     decode_state_key,
     decode_timer_key,
     hash_keys,
@@ -44,6 +46,7 @@ from forkpoint.state import (
     key_group_range,
     range_for,
     read_snapshot,
+    read_snapshot_columns,
     sid_of,
     sid_range,
     subtask_of,
@@ -64,9 +67,9 @@ class HarnessSnapshot(msgspec.Struct, frozen=True):
     operator_kinds: dict[int, str]
     files: list[bytes]
 
-    def keyed(self, kg_start: int, kg_stop: int) -> list[Changes]:
+    def keyed(self, kg_start: int, kg_stop: int) -> list[Columns]:
         """The entries of these key groups."""
-        return [chunk for file in self.files for chunk in read_snapshot(file, kg_start, kg_stop)]
+        return [chunk for file in self.files for chunk in read_snapshot_columns(file, kg_start, kg_stop, "snapshot")]
 
     def operator_state(self, subtask: int, parallelism: int) -> Changes:
         """A subtask's share of the operator state."""
@@ -158,7 +161,7 @@ class Harness:
         start, stop = key_group_range(index, parallelism, self._max_parallelism)
         store = DictStore()
         if saved is not None:
-            store.load([*saved.keyed(start, stop), saved.operator_state(index, parallelism)], 1)
+            store.load([*saved.keyed(start, stop), change_columns(saved.operator_state(index, parallelism))], 1)
         info = TaskInfo(self._operator, index, parallelism, self._max_parallelism, parameters)
         instance, _ = make_instance(info, store if self._operator.stateful else None, restored=saved is not None)
         return _Subtask(store, instance, start, stop, info.metrics)

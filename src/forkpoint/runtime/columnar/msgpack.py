@@ -6,7 +6,7 @@ output equals msgspec's, with the shortest form of each int.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -66,55 +66,97 @@ def _chained(first: Layout, second: Layout) -> Layout:
 
 def encode(layout: Layout, leaves: Sequence[Numbers], count: int) -> pa.BinaryArray:
     """Encode ``count`` values. ``leaves``: their numbers, in the layout's order."""
-    remaining = iter(leaves)
-    blocks: list[Bytes] = []
-    used: list[npt.NDArray[np.bool_]] = []
-    for part in layout:
-        if isinstance(part, bytes):
-            block = np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-            mask: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, block.shape)
-        else:
-            block, mask = _encode_numbers(part, next(remaining))
+    ends: list[Numbers] = [np.zeros(1, np.int64)]
+    blocks: list[Bytes] = [np.empty(0, np.uint8)]
+    for start in range(0, count, _BLOCK):
+        few = iter([leaf[start : start + _BLOCK] for leaf in leaves])
+        pieces: list[_Piece] = []
+        for part in layout:
+            pieces += _literal(part) if isinstance(part, bytes) else _PIECES[part](next(few))
+        bounds, block = _written(pieces, min(_BLOCK, count - start))
+        ends.append(bounds[1:] + ends[-1][-1])
         blocks.append(block)
-        used.append(mask)
-    return _gathered(np.concatenate(blocks, axis=1), np.concatenate(used, axis=1))
+    return _binary(np.concatenate(ends), np.concatenate(blocks))
 
 
-def _gathered(matrix: Bytes, mask: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    """An entry for each row: its bytes where ``mask``."""
-    offsets = np.zeros(len(matrix) + 1, np.int32)
-    np.cumsum(mask.sum(axis=1), out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(matrix[mask])]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(matrix), buffers)
+def _binary(bounds: Numbers, data: Bytes) -> pa.BinaryArray:
+    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, buffers)
 
 
-def _encode_numbers(kind: Kind, numbers: Numbers) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-    """A row of bytes for each number, and the mask of the used bytes."""
-    count = len(numbers)
-    if kind == "bool":
-        return np.where(numbers, 0xC3, 0xC2).astype(np.uint8).reshape(count, 1), np.ones((count, 1), bool)
-    block = np.empty((count, 9), np.uint8)
-    if kind == "float":
-        block[:, 0] = 0xCB
-        block[:, 1:] = numbers.astype(">f8").view(np.uint8).reshape(count, 8)
-        return block, np.ones((count, 9), bool)
+_BLOCK = 4096  # values encoded at once: arrays of this size stay in the processor's cache, and need no new pages
+_Piece = tuple[Any, Any]
+"""Up to 8 bytes of each value: the bytes, from the highest of a uint64 on, and their number. Both may be the same for all."""
+
+
+def _written(pieces: Sequence[_Piece], count: int) -> tuple[Numbers, Bytes]:
+    """The bytes of ``count`` values, and their bounds.
+
+    Whole words are written, in the order of their places: what is too much of one, the next overwrites.
+    """
+    places, words = (np.empty((count, len(pieces)), kind) for kind in (np.int64, np.uint64))
+    bounds = np.zeros(count + 1, np.int64)
+    np.cumsum(np.broadcast_to(sum(width for _, width in pieces), count), out=bounds[1:])
+    at, end = bounds[:-1], int(bounds[-1])
+    for number, (word, width) in enumerate(pieces):
+        places[:, number], words[:, number] = at, word
+        at = at + width
+    data = np.empty(end + 8, np.uint8)
+    anywhere: npt.NDArray[Any] = np.ndarray((end + 1,), np.uint64, data, strides=(1,))
+    anywhere[places.ravel()] = words.ravel().astype(">u8").view(np.uint64)
+    return bounds, data[:end]
+
+
+def _literal(part: bytes) -> list[_Piece]:
+    words = [part[start : start + 8] for start in range(0, len(part), 8)]
+    return [(np.uint64(int.from_bytes(word.ljust(8, b"\0"), "big")), len(word)) for word in words]
+
+
+def _bools(values: Numbers) -> list[_Piece]:
+    return [(np.where(values, _in_front(0xC3), _in_front(0xC2)), 1)]
+
+
+def _floats(numbers: Numbers) -> list[_Piece]:
+    return [(_in_front(0xCB), 1), (numbers.astype(np.float64).view(np.uint64), 8)]
+
+
+def _ints(numbers: Numbers) -> list[_Piece]:
+    """Each in its shortest form: a byte, or a first byte and 1, 2, 4 or 8 bytes."""
     n = numbers.astype(np.int64, copy=False)
-    block[:, 1:] = n.astype(">i8").view(np.uint8).reshape(count, 8)
-    negative = n < 0
-    # The width of a negative number follows from its two's complement bits beyond the sign.
-    size = np.where(negative, np.searchsorted(_NEGATIVE, -(n + 1), side="left"), np.searchsorted(_POSITIVE, n, side="left"))
-    head = np.where(negative, _NEGATIVE_HEAD[size], _POSITIVE_HEAD[size])
-    block[:, 0] = np.where(size == 0, block[:, 8], head)
-    mask = _WIDTHS[size][:, None] > np.arange(8, -1, -1)[None, :]
-    mask[:, 0] = True
-    return block, mask
+    size = _size(n, _POSITIVE)
+    form = size
+    if (negative := n < 0).any():
+        # The width of a negative number follows from its two's complement bits beyond the sign.
+        size = np.where(negative, _size(~n, _NEGATIVE), size)
+        form = size + len(_WIDTHS) * negative
+    bits, longest = n.view(np.uint64), size == len(_WIDTHS) - 1
+    word = (bits << _LEFT[size] >> _RIGHT[size]) | _FIRST_BYTES[form]
+    if not longest.any():
+        return [(word, 1 + _WIDTHS[size])]
+    return [(word, np.minimum(1 + _WIDTHS[size], 8)), (bits << np.uint64(56), longest)]  # 8 bytes, and the last of 9
 
 
-_POSITIVE = np.array([127, 255, 65535, 2**32 - 1], np.int64)
-_NEGATIVE = np.array([31, 127, 32767, 2**31 - 1], np.int64)
-_POSITIVE_HEAD = np.array([0, 0xCC, 0xCD, 0xCE, 0xCF], np.uint8)
-_NEGATIVE_HEAD = np.array([0, 0xD0, 0xD1, 0xD2, 0xD3], np.uint8)
-_WIDTHS = np.array([0, 1, 2, 4, 8], np.uint8)  # bytes after the first
+def _size(n: Numbers, limits: Sequence[int]) -> Numbers:
+    """How many of the limits each number exceeds."""
+    size = np.zeros(len(n), np.int8)
+    for limit in limits:
+        size += (n > limit).view(np.int8)
+    return size.astype(np.int64)
+
+
+def _in_front(byte: int) -> np.uint64:
+    return np.uint64(byte << 56)
+
+
+_PIECES: dict[Kind, Callable[[Numbers], list[_Piece]]] = {"bool": _bools, "float": _floats, "int": _ints}
+
+# By size: the greatest number, the bytes after the first, and the shifts that bring them behind it.
+_POSITIVE = (127, 255, 65535, 2**32 - 1)
+_NEGATIVE = (31, 127, 32767, 2**31 - 1)
+_WIDTHS = np.array([0, 1, 2, 4, 8])
+_LEFT = np.array([56, 56, 48, 32, 0], np.uint64)
+_RIGHT = np.array([0, 8, 8, 8, 8], np.uint64)
+_FIRST_BYTES = np.array([_in_front(byte) for byte in (0, 0xCC, 0xCD, 0xCE, 0xCF, 0, 0xD0, 0xD1, 0xD2, 0xD3)])
 
 
 def writable(type: TypeInformation) -> bool:
@@ -173,12 +215,9 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
     """The headers of values of these lengths."""
     limits, firsts, widths = (np.array(column) for column in zip(*kinds, strict=True))
     kind = np.searchsorted(limits, lengths)
-    block = np.empty((len(lengths), 5), np.uint8)
-    block[:, 0] = np.where(widths[kind] == 0, firsts[kind] + lengths, firsts[kind])
-    block[:, 1:] = lengths.astype(">u4").view(np.uint8).reshape(len(lengths), 4)
-    mask = widths[kind][:, None] > np.arange(4, -1, -1)[None, :]
-    mask[:, 0] = True
-    return _gathered(block, mask)
+    first = np.where(widths[kind] == 0, firsts[kind] + lengths, firsts[kind]).astype(np.uint64) << np.uint64(56)
+    behind = np.where(widths[kind] == 0, 0, lengths).astype(np.uint64) << (64 - 8 * widths[kind]).astype(np.uint64) % 64
+    return _binary(*_written([(first | behind >> np.uint64(8), 1 + widths[kind])], len(lengths)))
 
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:

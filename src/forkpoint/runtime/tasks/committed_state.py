@@ -157,7 +157,7 @@ class CommittedState:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def entries(self, manifest: Manifest, count: Count | None = None) -> Iterator[Changes]:
+    def entries(self, manifest: Manifest, count: Count | None = None) -> Iterator[Columns]:
         """All entries as of an epoch, in key order, in chunks that a store can load; ``count`` counts them.
 
         The changes of a large state do not fit into memory, so its key groups are read one part after the other.
@@ -167,7 +167,7 @@ class CommittedState:
         for part in self.share.parts(-(-size // self.part_bytes)):
             yield from replace(self, share=part)._entries(manifest, count)
 
-    def _entries(self, manifest: Manifest, count: Count | None) -> Iterator[Changes]:
+    def _entries(self, manifest: Manifest, count: Count | None) -> Iterator[Columns]:
         bases = Bases.of(manifest, self.share)
         with ThreadPoolExecutor(READERS) as pool:
             try:
@@ -176,7 +176,7 @@ class CommittedState:
                 for columns in map(_present, _overlaid(self._snapshots(pool, bases), changed)):
                     if count is not None:
                         count.add(*columns)
-                    yield as_changes(*columns)
+                    yield columns
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
