@@ -218,16 +218,16 @@ def _put_all(txn: Any, changes: Changes) -> None:
         deletes = [key for key, value in zip(keys, values, strict=True) if value is None]
         keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
         values = [value for value in values if value is not None]
-    _put(txn, keys, values, max(map(len, keys), default=0) <= _MAX_PLAIN)
+    _put(txn, keys, values, longest=max(map(len, keys), default=0))
     for key in deletes:
         txn.delete(_stored_key(key))
 
 
-def _put(txn: Any, keys: list[bytes], values: list[Any], plain: bool) -> None:
-    """``plain``: all keys are short enough to be stored as they are."""
+def _put(txn: Any, keys: list[bytes], values: list[Any], longest: int) -> None:
+    """``longest``: the length of the longest key."""
     items: Iterable[tuple[bytes, Any]] = zip(keys, values, strict=True)
     cursor = txn.cursor()
-    if plain:
+    if longest <= _MAX_PLAIN:
         # Keys above all existing keys, as in a bulk load, fill pages completely.
         append = bool(keys) and cursor.last() and cursor.key() < keys[0]
         cursor.putmulti(items, append=append)
@@ -369,12 +369,11 @@ class LmdbStore(SharedStore[_LmdbHandle]):
         # Several transactions, because one would keep all its pages in memory.
         handle.write(begin)
         for chunk in chunks:
-            entries = as_changes(*chunk)
-            plain = (pc.max(pc.binary_length(chunk[0])).as_py() or 0) <= _MAX_PLAIN
+            entries, longest = as_changes(*chunk), pc.max(pc.binary_length(chunk[0])).as_py() or 0
 
-            def fill(txn: Any, entries: Changes = entries, plain: bool = plain) -> None:
+            def fill(txn: Any, entries: Changes = entries, longest: int = longest) -> None:
                 check_token(self.path, token, _state(txn).token)
-                _put(txn, entries.keys, entries.values, plain)
+                _put(txn, entries.keys, entries.values, longest)
 
             handle.write(fill)
 
