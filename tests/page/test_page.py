@@ -190,10 +190,14 @@ def test_memory_stays_flat_while_it_polls(open_page: Open, shop: Shop) -> None:
 
     while len(asked) < 300:  # the browser notes the timing of the first 250
         page.wait_for_timeout(500)
-    (heap, nodes), begun = used(), time.monotonic()
+    begun, found = time.monotonic(), [used()]
     asked.clear()
-    page.wait_for_timeout(SECONDS * 1000)
-    heap_then, nodes_then = used()
+    for _ in range(2):
+        page.wait_for_timeout(SECONDS * 500)
+        found.append(used())
     assert len(asked) > 2 * (time.monotonic() - begun)
-    assert heap_then < heap + 600_000, f"{heap:,.0f} bytes, then {heap_then:,.0f} after {len(asked)} requests"
+    (heap, nodes), (heap_between, _), (heap_then, nodes_then) = found
+    # What is lost with each request is lost in both halves; the browser itself may need more once, such as for compiled code.
+    grown = heap_between - heap, heap_then - heap_between
+    assert min(grown) < 300_000, f"{heap:,.0f} bytes, then {grown} more after {len(asked)} requests"
     assert nodes_then < nodes * 1.1 + 50
