@@ -167,8 +167,9 @@ class SparkExecutor(Executor):
     def run_tasks(self, fn: Callable[[bytes], bytes], args: Sequence[bytes], description: str) -> list[bytes]:
         """`[fn(arg) for arg in args]` on the cluster, outside epochs; other threads may call it while epochs run.
 
-        Before the first epoch, each argument is a task. Once epochs run, tasks use at most half of the cores and take several
-        arguments each: Spark does not preempt tasks, so a pool of low weight alone would leave no core free.
+        Before the first epoch, each argument is a task on a cluster; on one host, each core has two tasks, which take several
+        arguments each. Once epochs run, tasks use at most half of the cores: Spark does not preempt tasks, so a pool of low
+        weight alone would leave no core free.
         """
         if not args:
             return []
@@ -217,7 +218,7 @@ class SparkExecutor(Executor):
             remove_stores(spec.local_dir)
 
     def _background_slots(self, tasks: int) -> int:
-        """The number of these tasks that may run at a time."""
+        """How many Spark tasks to divide these tasks into. On one host few, because each costs some 20 ms."""
         cores: int = self._sc.defaultParallelism
         if self._epochs_started:
             return max(1, cores // 2)

@@ -130,10 +130,16 @@ def _ints(numbers: Numbers) -> list[_Piece]:
         size = np.where(negative, _size(~n, _NEGATIVE), size)
         form = size + len(_WIDTHS) * negative
     bits, longest = n.view(np.uint64), size == len(_WIDTHS) - 1
-    word = (bits << _LEFT[size] >> _RIGHT[size]) | _FIRST_BYTES[form]
+    word = _headed(_FIRST_BYTES[form], bits, size)
     if not longest.any():
         return [(word, 1 + _WIDTHS[size])]
     return [(word, np.minimum(1 + _WIDTHS[size], 8)), (bits << np.uint64(56), longest)]  # 8 bytes, and the last of 9
+
+
+def _headed(first: Numbers, bits: Numbers, size: Numbers) -> Numbers:
+    """First bytes with numbers of these sizes in them, or behind them."""
+    found: Numbers = first | bits << _LEFT[size] >> _RIGHT[size]
+    return found
 
 
 def _size(n: Numbers, limits: Sequence[int]) -> Numbers:
@@ -215,9 +221,9 @@ def _heads(lengths: Numbers, kinds: _Heads) -> pa.BinaryArray:
     """The headers of values of these lengths."""
     limits, firsts, widths = (np.array(column) for column in zip(*kinds, strict=True))
     kind = np.searchsorted(limits, lengths)
-    first = np.where(widths[kind] == 0, firsts[kind] + lengths, firsts[kind]).astype(np.uint64) << np.uint64(56)
-    behind = np.where(widths[kind] == 0, 0, lengths).astype(np.uint64) << (64 - 8 * widths[kind]).astype(np.uint64) % 64
-    return _binary(*_written([(first | behind >> np.uint64(8), 1 + widths[kind])], len(lengths)))
+    first = firsts.astype(np.uint64) << np.uint64(56)
+    word = _headed(first[kind], lengths.astype(np.uint64), np.searchsorted(_WIDTHS, widths)[kind])
+    return _binary(*_written([(word, 1 + widths[kind])], len(lengths)))
 
 
 def decode(layout: Layout, encoded: Sequence[bytes]) -> list[Numbers] | None:
