@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                       everything, three runs of each
     python benchmarks/run.py --only aggregate      the comparisons whose names contain this
-    python benchmarks/run.py --side spark          one side alone; bench.json is written with forkpoint's
+    python benchmarks/run.py --side spark          one side alone; Spark's alone writes no bench.json
 
 Each round runs all scenarios in turn, so that a slow phase of the machine affects both sides.
 """
