@@ -84,7 +84,7 @@ env.execute("committing")
 
 
 def run(directory: Path, app: str) -> tuple[list[dict[str, Any]], str]:
-    """The objects in the log of a program that fails, and the executor's stderr."""
+    """The objects in the log of a program that fails with "no good", and the executor's stderr."""
     (directory / "app.py").write_text(app)
     cluster = Cluster(directory)
     try:
@@ -110,7 +110,9 @@ def run(directory: Path, app: str) -> tuple[list[dict[str, Any]], str]:
     finally:
         cluster.stop()
     assert done.returncode == 3, done.stderr
-    return [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")], said
+    in_log = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert any("no good" in each["message"] for each in in_log)  # Spark may log its end after that
+    return in_log, said
 
 
 @pytest.mark.slow
@@ -121,7 +123,6 @@ def test_lines_of_a_failed_task_arrive_up_to_a_limit(tmp_path: Path) -> None:
     assert [each["message"] for each in of_task[:-1]] == said_in_order
     assert of_task[-1]["message"].startswith("1,800 further lines of 'say' were left out")
     assert [line for line in said.splitlines() if '"uid": "say"' in line] == [json.dumps(each) for each in of_task]
-    assert any("no good" in each["message"] for each in in_log)  # Spark may log its end after that
 
 
 @pytest.mark.slow
@@ -132,4 +133,3 @@ def test_lines_of_commits_arrive_also_of_the_one_that_fails(tmp_path: Path) -> N
     first = of_sink[0]["epoch"]
     assert [(each["job"], each["epoch"]) for each in of_sink] == [("committing", first + n) for n in (0, 1, 2, 2)]
     assert {json.dumps(each) for each in of_sink} <= set(said.splitlines())
-    assert "no good" in in_log[-1]["message"]
