@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -87,6 +88,34 @@ def test_an_interrupt_at_the_end_reaches_nothing_behind_it():
         for _ in range(1000):
             pass
     assert arrived > 0
+
+
+def test_a_lock_whose_context_was_interrupted_on_the_way_in_is_released():
+    """As a store's, which the next run needs; the error may outlive the thread that has the lock."""
+    epoch, lock, kept = Interruptible(), threading.RLock(), []
+
+    @contextmanager
+    def locked():
+        with lock:
+            yield
+
+    def work():
+        entered = locked()
+        entered.__enter__()
+        raise EpochInterrupted  # before a `with` that would call __exit__
+
+    def run():
+        try:
+            with epoch.within():
+                work()
+        except EpochInterrupted as error:
+            kept.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert kept
+    assert lock.acquire(blocking=False)
 
 
 STARTING = """

@@ -149,6 +149,7 @@ def test_a_task_that_sleeps_while_another_commits_sends_nothing(
     slow.commit(outputs[0], 2)
     slow.commit(outputs[1], 2)
     assert not others
+    kafka.settle(topic)
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 
@@ -160,6 +161,7 @@ def test_what_is_sent_before_the_commit(kafka: Kafka, tmp_path: Path, then: str)
     one = committer(kafka, tmp_path)
     if then == "old":  # it was sent and committed by another run
         committer(kafka, tmp_path).commit(sent, 1)
+        kafka.settle(topic)
     for _ in range(2 if then == "twice" else 1):
         one.pre_commit(sent)
     assert len(kafka.read(topic)) == (10 if then == "old" else 0)
@@ -214,6 +216,7 @@ def test_a_commit_goes_on_after_what_was_sent(kafka: Kafka, tmp_path: Path) -> N
     first, second = output(tmp_path, topic, 1, range(10)), output(tmp_path, topic, 2, range(10, 20))
     for one in (first, first, second, first, second):
         committer(kafka, tmp_path).commit(one, 2)
+    kafka.settle(topic)
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 
@@ -295,6 +298,7 @@ def test_a_client_that_does_not_return_is_replaced(
     goes_on.set()
     assert returned.wait(PATIENCE_S)
     mine.commit(second, 2)
+    kafka.settle(topic)
     assert [int(message.value or b"") for message in kafka.read(topic)] == list(range(20))
 
 

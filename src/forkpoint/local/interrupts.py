@@ -6,6 +6,7 @@ import ctypes
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +37,11 @@ class Interruptible:
                 yield
             finally:
                 self._leave()
-        except EpochInterrupted:
+        except EpochInterrupted as error:
             self._leave()  # the error may have been raised while the thread was leaving
+            # A context manager that was interrupted on its way in is still held by the error's frames. Whoever drops the error
+            # later, on another thread, could not release the lock that was taken there, a store's for instance.
+            traceback.clear_frames(error.__traceback__)
             raise
 
     def _leave(self) -> None:
